@@ -25,6 +25,8 @@ from functools import lru_cache
 from itertools import combinations
 from math import prod
 
+from .polynomial import divided, polynomial_text, value_of, without
+
 # Sizes 0 and 1 mean other things (nothing, broadcasting); they are always compiled for.
 LEAST = 2
 _MARKED = re.compile("⟦([^⟧]*)⟧")
@@ -57,25 +59,24 @@ class Scope:
         self.extents = {name: Extent(self, {(name,): 1}, now) for name, now in self.numbers.items()}
         self.n = self.extents.get("n")
 
-    def affine(self, factor, constant):
-        return self.n * factor + constant
-
-    def polynomial(self, terms):
-        """sum(coefficient * product of extents), given as pairs (names, coefficient)."""
-        return sum(prod([self.extents[name] for name in names], start=c) for names, c in terms)
-
     def number_of(self, terms):
-        return _sum(terms, self.numbers)
+        return value_of(terms, self.numbers)
+
+    @property
+    def work(self):
+        """The product of all extents: what the work of a call is taken to be proportional to."""
+        return prod(self.extents.values())
 
     def estimate_for(self, number):
-        """From now on times are estimated for this n: for calls that are larger than this one."""
-        self.typical = {"n": number}
+        """From now on times are estimated for calls in which the first extent is this: calls larger than this one."""
+        first = next(iter(self.extents))
+        self.typical = {**{name: self.numbers[name] for name in self.extents}, first: number}
 
     def typical_number(self, terms):
         for unknown in {u for unknowns in terms for u in unknowns if u not in self.typical}:
             inner, divisor = self.quotients[unknown]
             self.typical[unknown] = self.typical_number(inner) // divisor
-        return _sum(terms, self.typical)
+        return value_of(terms, self.typical)
 
     @contextmanager
     def equal_for_every_n(self):
@@ -96,11 +97,11 @@ class Scope:
 
     def quotient(self, terms, divisor):
         """The unknown for terms // divisor; its text."""
-        text = f"(({_text(terms)})//{divisor})"
+        text = f"(({polynomial_text(terms)})//{divisor})"
         if text not in self.numbers:
             number = self.number_of(terms)
             if _made(self, terms, number) < 0:
-                raise Fixed(f"⟦{_text(terms)}⟧ is divided by {divisor}, and less than 0")
+                raise Fixed(f"⟦{polynomial_text(terms)}⟧ is divided by {divisor}, and less than 0")
             self.numbers[text] = number // divisor
             self.quotients[text] = terms, divisor
         return text
@@ -115,7 +116,7 @@ class Extent:
         self.scope, self.terms, self.number = scope, terms, number
 
     def __repr__(self):
-        return f"⟦{_text(self.terms)}⟧"
+        return f"⟦{polynomial_text(self.terms)}⟧"
 
     # --- arithmetic ---------------------------------------------------------------------------------------------------
     def __add__(self, other):
@@ -163,19 +164,19 @@ class Extent:
         if divisor is None:
             return NotImplemented
         if len(divisor) != 1:
-            quotient = _divided(self.terms, divisor)
+            quotient = divided(self.terms, divisor)
             if quotient is None:
                 raise Fixed(f"{self!r} is divided by {other!r}")
             return _made(self.scope, quotient, self.number // estimated(other))
         ((unknowns, factor),) = divisor.items()
-        if unknowns and None not in (reduced := {_without(term, unknowns): c for term, c in self.terms.items()}):
+        if unknowns and None not in (reduced := {without(term, unknowns): c for term, c in self.terms.items()}):
             # What is in both is never 0.
             return _made(self.scope, reduced, self.scope.number_of(reduced)) // factor
-        if not unknowns and factor > 0 and (self.number < 0 or all(c < 0 for term, c in self.terms.items() if term)):
+        if not unknowns and factor > 0 and self._is_divided_turned(factor):
             return -((-self + (factor - 1)) // factor)
         whole, rest = {}, {}
         for term, coefficient in self.terms.items():
-            quotient = _without(term, unknowns)
+            quotient = without(term, unknowns)
             if quotient is None or coefficient % factor:
                 rest[term] = coefficient
             else:
@@ -188,6 +189,11 @@ class Extent:
             text = self.scope.quotient(rest, factor)
             whole[(text,)] = whole.get((text,), 0) + 1
         return _made(self.scope, whole, self.number // _now(other))
+
+    def _is_divided_turned(self, factor):
+        """Whether -self is what is divided: quotients are of what is never less than 0, and better of what grows."""
+        falls = all(c < 0 for term, c in self.terms.items() if term)
+        return self.number < 0 or (falls and factor - 1 >= self.number)
 
     def __rfloordiv__(self, other):
         raise Fixed(f"{other} is divided by {self!r}")
@@ -243,7 +249,7 @@ class Extent:
         answer = _COMPARISONS[comparison](difference.number, 0)
         if answer and comparison == "==" and not any(u in self.scope.quotients for t in difference.terms for u in t):
             raise Coincidence(f"{self!r} is {other!r}", difference.terms)
-        self.scope.guards[_text(difference.terms), comparison] = answer
+        self.scope.guards[polynomial_text(difference.terms), comparison] = answer
         return answer
 
     def __hash__(self):
@@ -319,9 +325,9 @@ def divides(divisor, x):
         return not is_open(divisor) and x % divisor == 0
     terms = _terms(divisor)
     if len(terms) != 1:
-        return _divided(x.terms, terms) is not None
+        return divided(x.terms, terms) is not None
     ((unknowns, factor),) = terms.items()
-    return all(c % factor == 0 and _without(term, unknowns) is not None for term, c in x.terms.items())
+    return all(c % factor == 0 and without(term, unknowns) is not None for term, c in x.terms.items())
 
 
 def is_open(x):
@@ -337,7 +343,8 @@ def marked(text):
 
 
 def evaluate(polynomial, n):
-    """The number that a polynomial in text is for n; or for several extents, given by name."""
+    """The number that a polynomial in text is for n; or for several extents, given by name. It is an extent where they
+    are."""
     return _evaluated(_parsed(polynomial), n)
 
 
@@ -356,8 +363,8 @@ def filled(thing, n):
 
 
 def hold(guards, n):
-    """Whether guards, lists (polynomial, comparison, answer), hold for n."""
-    return n >= LEAST and agree(guards, n)
+    """Whether guards, lists (polynomial, comparison, answer), hold for n; or for several extents, given by name."""
+    return (min(n.values()) if isinstance(n, dict) else n) >= LEAST and agree(guards, n)
 
 
 def agree(guards, n):
@@ -381,10 +388,6 @@ def _evaluated(node, n):
 
 
 # --- polynomials ------------------------------------------------------------------------------------------------------
-def _sum(terms, numbers):
-    return sum(c * prod(numbers[u] for u in unknowns) for unknowns, c in terms.items())
-
-
 def _now(x):
     return x.number if isinstance(x, Extent) else x
 
@@ -401,43 +404,11 @@ def _made(scope, terms, number):
     return Extent(scope, terms, number) if terms.keys() - {()} else terms.get((), 0)
 
 
-def _without(unknowns, others):
-    """A product of unknowns divided by another; None if that is no product."""
-    rest = list(unknowns)
-    for u in others:
-        if u not in rest:
-            return None
-        rest.remove(u)
-    return tuple(rest)
-
-
-def _divided(terms, divisor):
-    """The terms that times the divisor are these; None if it does not divide them."""
-    first, rest, found = max(divisor, key=_degree), dict(terms), {}
-    while rest:
-        term = max(rest, key=_degree)
-        quotient = _without(term, first)
-        if quotient is None or rest[term] % divisor[first]:
-            return None
-        found[quotient] = rest[term] // divisor[first]
-        for other, c in divisor.items():
-            product = tuple(sorted(quotient + other))
-            left = rest.pop(product, 0) - found[quotient] * c
-            if left:
-                rest[product] = left
-    return found
-
-
-def _degree(term):
-    """An order of products that multiplication keeps."""
-    return len(term), term
-
-
 def _least(scope, terms):
     """A number that the terms are never less than; None if none was found. What grows with every unknown is least where
     they are. Otherwise quotients are estimated by q * d + d - 1 >= x >= q * d, until there is nothing but n."""
     if all(c > 0 for unknowns, c in terms.items() if unknowns) and all(map(scope.grows, sum(terms, ()))):
-        return evaluate(_text(terms), LEAST)
+        return evaluate(polynomial_text(terms), LEAST)
     bound = {}
     for unknowns, coefficient in terms.items():
         for term, factor in _estimate(scope, unknowns, coefficient).items():
@@ -460,7 +431,7 @@ def _estimate(scope, unknowns, coefficient):
     terms, divisor = scope.quotients[known]
     from fractions import Fraction
 
-    rest, result = _without(unknowns, (known,)), {}
+    rest, result = without(unknowns, (known,)), {}
     for term, c in terms.items():
         result[term] = result.get(term, 0) + Fraction(c, divisor)
     if coefficient > 0:
@@ -491,8 +462,3 @@ def _is_never_zero(terms):
         return False
     root, rest = divmod(-terms[()], terms[unknowns])
     return bool(rest) or root < LEAST
-
-
-def _text(terms):
-    parts = ["*".join([str(c), *unknowns]) for unknowns, c in sorted(terms.items(), reverse=True)]
-    return "+".join(parts).replace("+-", "+-")

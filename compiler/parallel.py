@@ -71,9 +71,9 @@ class Team:
     largest_ns: object = None
 
     def for_extent(self, scope):
-        """The same of a program for many sizes, with extents in place of estimates: the work is n times something."""
-        n = estimated(scope.n)
-        most, ahead, largest = (x * scope.n // n for x in (self.most, self.ahead_ns, int(self.largest_ns)))
+        """The same of a program for many sizes, with extents in place of estimates: work is proportional to them."""
+        number = estimated(scope.work)
+        most, ahead, largest = (x * scope.work // number for x in (self.most, self.ahead_ns, int(self.largest_ns)))
         return replace(self, most=most, ahead_ns=ahead, largest_ns=largest)
 
 
@@ -106,7 +106,7 @@ def share(works, target):
 def estimate_for_large(works, lowered, scope, target):
     """Of a program for many sizes: estimate times for an n for which sharing pays, if it does for any."""
     shareable = [step for work, step in zip(works, lowered) if work.cuts({})]
-    number = scope.n.number
+    number = next(iter(scope.extents.values())).number
     most = max((work.cost for work in works if work.cuts({})), default=0)
     while 0 < most < target.large_ns and number < _LARGEST:
         number = min(max(2 * number, int(number * target.large_ns / most)), _LARGEST)

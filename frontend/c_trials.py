@@ -22,8 +22,9 @@ from .c_calls import observed, packed_numbers, results_of
 from .c_optimizers import Followed
 from .compiler.dtypes import bool_
 from .compiler.extent import LEAST, Scope, evaluate, filled
+from .compiler.polynomial import polynomial_text
 from .creation import arange, zeros_like
-from .runtime.programs.opening import Multilinear
+from .runtime.programs.opening import Formula
 from .runtime.programs.sizes import Unlike, is_told_apart, merged, opened, parts_of
 
 
@@ -98,7 +99,9 @@ class Trials:
         try:
             if any(is_told_apart(*pair) for s in stretches[1:] for pair in zip(stretches[0].steps, s.steps)):
                 return None, None
-            parts = merged([parts_of(s) for s in stretches], lambda *values: Multilinear(self._terms(values)))
+            parts = merged(
+                [parts_of(s) for s in stretches], lambda *values: Formula(polynomial_text(self._terms(values)))
+            )
             text = opened(self.first.run.stretch, parts, Scope(self.corners[0])).text(self.first.run.needed)
         except Unlike:
             return None, None
@@ -166,7 +169,7 @@ class Trials:
         if len(set(values)) == 1:
             return values[0]
         try:
-            text = "+".join("*".join([str(c), *names]) for names, c in self._terms(values[: len(self.corners)]))
+            text = polynomial_text(self._terms(values[: len(self.corners)]))
         except (Unlike, ValueError, OverflowError):  # also of infinity and NaN
             text = None
         if text is None or any(evaluate(text, trial.extents) != v for trial, v in zip(self.all, values)):
@@ -178,7 +181,7 @@ class Trials:
         return text
 
     def _terms(self, values):
-        """((names, coefficient), ...) of the polynomial that has these values at the corners. Unlike if it has
+        """names -> coefficient of the polynomial that has these values at the corners. Unlike if it has
         coefficients that are not whole."""
         names, (base, *_), (*_, beyond) = self.regime.open, self.corners, self.corners
         found = {}
@@ -194,7 +197,7 @@ class Trials:
                 found[part] = found.get(part, 0) + slope * rest
         if any(c.denominator != 1 for c in found.values()):
             raise Unlike
-        return tuple([(key, int(c)) for key, c in reversed(found.items()) if c])
+        return {key: int(c) for key, c in found.items() if c}
 
 
 def _subsets(names):

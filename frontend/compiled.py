@@ -326,13 +326,13 @@ class CompiledFunction(Calls):
         return recording
 
     def _new_recording(self, signature, tensors):
-        last, reason = self._recordings.last_signature(), None
-        if last is not None:
-            reason = difference(last, signature, self._parameters())
+        earlier, reason = self._recordings.last_signatures(), None
+        if earlier:
+            reason = difference(earlier[-1], signature, self._parameters())
         recording = Recording(self._name, signature, self._fullgraph, sizes=self._sizes)
         recording.in_background = self._background
         if self._sizes is not None:
-            recording.openings = openings(self._dynamic, tensors, signature, last)
+            recording.openings = openings(self._dynamic, tensors, signature, earlier)
         if not self._fullgraph:
             recording.when_opened = weakref.WeakMethod(self._needs_nodes)
         self._recordings.add(recording, reason)

@@ -1,12 +1,13 @@
 """Which dimensions of a compiled function's arguments may be known at run time only, from this call on.
 
 Those that the user says: `mark_dynamic(x, 0)`, or `dynamic=True`, which means the first dimension. Else those that have
-changed since the call before: a batch of another size, one more word. A program knows one such size; where several are
-marked, those that are equal in the call share it. What follows from it: runtime/programs/opening.py.
+changed in the last calls: a batch of another size, one more word. A program knows a few such sizes; those that are
+equal in the call, or have always followed from another one, are one. What follows from it: runtime/programs/opening.py.
 """
 
 from .compiler.extent import LEAST
-from .runtime.programs.opening import Affine, Opening
+from .compiler.polynomial import affine_text, polynomial_text
+from .runtime.programs.opening import Formula, Opening
 from .runtime.state.tensor import Tensor
 
 _DYNAMIC, _STATIC = "_dynamo_dynamic_indices", "_dynamo_static_indices"
@@ -50,31 +51,53 @@ def _marks(tensor, kind):
 
 
 # --- what follows from them -------------------------------------------------------------------------------------------
-def openings(dynamic, tensors, signature, last):
-    """The Openings of a call, the likeliest first. `tensors`: those among its arguments; `last`: the signature that was
-    called before, if there is one."""
+_NAMES = "n", "m", "k"
+# A size that is another one and at most so much is taken to follow from it; so is any that is a multiple.
+_NEAR = 2
+
+
+def openings(dynamic, tensors, signature, earlier):
+    """The Openings of a call, the likeliest first. `tensors`: those among its arguments; `earlier`: the signatures that
+    were called before, the last few, the latest last."""
     distinct = list({id(t): t for t in tensors}.values())
     marked = [(vid, d) for vid, t in enumerate(distinct) for d in sorted(_marks(t, _DYNAMIC))]
     if marked:
-        sizes = dict.fromkeys(distinct[vid].shape[d] for vid, d in marked)
-        return tuple(
-            _opening(n, distinct, [(vid, d) for vid, d in marked if distinct[vid].shape[d] == n]) for n in sizes
-        )
+        return _of_marks(distinct, marked)
     places = [(vid, d) for vid, t in enumerate(distinct) for d in range(t.ndim) if d not in _marks(t, _STATIC)]
     if dynamic:
         return _first_dimension(distinct, places)
-    found = None if last is None else _changed(_leaves(last), _leaves(signature), tensors, distinct, set(places))
-    return () if found is None else (found,)
+    now, vids = _leaves(signature), {id(t): vid for vid, t in enumerate(distinct)}
+    ranks = list(map(len, now))
+    before = [leaves for leaves in map(_leaves, earlier) if list(map(len, leaves)) == ranks]
+    sizes = {  # of each dimension, in the calls before and in this one
+        (vids[id(t)], d): [leaves[k][d] for leaves in (*before, now)]
+        for k, t in enumerate(tensors)
+        for d in range(t.ndim)
+    }
+    found = [_changed(sizes, places, n_calls) for n_calls in dict.fromkeys((len(before) + 1, 2)) if before]
+    return tuple(x for x in found if x is not None)
 
 
-def _opening(n, tensors, places):
-    return Opening(n, _by_value((vid, d, Affine(1, 0)) for vid, d in places), True)
+def _of_marks(tensors, marked):
+    """All together; then each size by itself."""
+    sizes = list(dict.fromkeys(tensors[vid].shape[d] for vid, d in marked))
+    at = {n: [(vid, d) for vid, d in marked if tensors[vid].shape[d] == n] for n in sizes}
+    large = [n for n in sizes if n >= LEAST][: len(_NAMES)]
+    together = [_opening({n: at[n] for n in large})] if len(large) > 1 else []
+    return (*together, *(_opening({n: places}) for n, places in at.items()))
+
+
+def _opening(at):
+    """at: size -> the (vid, dimension) that have it."""
+    names = dict(zip(at, _NAMES))
+    found = [(vid, d, Formula(affine_text(1, 0, names[n]))) for n, places in at.items() for vid, d in places]
+    return Opening({name: n for n, name in names.items()}, _by_value(found), True)
 
 
 def _by_value(found):
     dimensions = {}
-    for vid, d, affine in found:
-        dimensions.setdefault(vid, {})[d] = affine
+    for vid, d, formula in found:
+        dimensions.setdefault(vid, {})[d] = formula
     return dimensions
 
 
@@ -86,27 +109,48 @@ def _first_dimension(tensors, places):
     n = tensors[first[0]].shape[first[1]]
     same = [(vid, d) for vid, d in places if tensors[vid].shape[d] == n]
     leading = [(vid, d) for vid, d in same if d == first[1]]
-    return tuple(_opening(n, tensors, found) for found in ([leading] if leading == same else [leading, same]))
+    return tuple(_opening({n: found}) for found in ([leading] if leading == same else [leading, same]))
 
 
-def _changed(old, new, tensors, distinct, places):
-    """What has changed since the call before, if one number explains it; else None."""
-    if [len(shape) for shape in old] != [len(shape) for shape in new]:
+def _changed(sizes, places, n_calls):
+    """What has changed in the last so many calls; None if nothing has, or too much. What is 1 now is not among it."""
+    columns = {place: tuple(found[-n_calls:]) for place, found in sizes.items()}
+    columns = {place: x for place, x in columns.items() if len(set(x)) > 1}
+    if not columns or not columns.keys() <= set(places):
         return None
-    vids = {id(t): vid for vid, t in enumerate(distinct)}
-    changes = {
-        (vids[id(t)], d): (x, y)
-        for t, before, now in zip(tensors, old, new)
-        for d, (x, y) in enumerate(zip(before, now))
-        if x != y
-    }
-    if not changes or not changes.keys() <= places:
+    large = dict.fromkeys(sorted((x for x in columns.values() if x[-1] >= LEAST), key=_spread))
+    found, formulas = [], {}
+    for column in large:
+        formulas[column] = _following(column, found)
+        if formulas[column] is None:
+            found.append(column)
+            formulas[column] = Formula(affine_text(1, 0, dict(enumerate(_NAMES)).get(len(found) - 1)))
+    if not 0 < len(found) <= len(_NAMES):
         return None
-    x, n = min(changes.values(), key=lambda pair: abs(pair[1] - pair[0]))
-    if n < LEAST or any((b - a) % (n - x) for a, b in changes.values()):
-        return None
-    found = ((vid, d, (b - a) // (n - x), b) for (vid, d), (a, b) in changes.items())
-    return Opening(n, _by_value((vid, d, Affine(factor, b - factor * n)) for vid, d, factor, b in found), False)
+    numbers = {name: column[-1] for name, column in zip(_NAMES, found)}
+    if len(set(numbers.values())) < len(numbers):
+        return None  # which is which is not to be seen in this call
+    return Opening(numbers, _by_value((*p, formulas[x]) for p, x in columns.items() if x in formulas), False)
+
+
+def _spread(column):
+    return max(column) - min(column)
+
+
+def _following(column, found):
+    """The Formula of sizes that follow from others in all calls; None if they do not."""
+    for name, other in zip(_NAMES, found):
+        (x, y), (a, b) = (sorted(set(zip(other, column)))[k] for k in (0, -1))
+        factor = (b - y) // (a - x) if a != x else 0
+        constant = y - factor * x
+        is_likely = factor == 1 or abs(constant) <= _NEAR
+        if is_likely and factor > 0 and all(factor * p + constant == q for p, q in zip(other, column)):
+            return Formula(affine_text(factor, constant, name))
+    for k, (name, one) in enumerate(zip(_NAMES, found)):
+        for more, other in zip(_NAMES[k:], found[k:]):
+            if all(p * q == r for p, q, r in zip(one, other, column)):
+                return Formula(polynomial_text({tuple(sorted((name, more))): 1}))
+    return None
 
 
 def _leaves(signature):

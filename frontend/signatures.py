@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter, deque
+from itertools import islice
 
 from .runtime.state.tensor import Tensor
 
@@ -41,9 +42,9 @@ class Recordings:
     def get(self, signature):
         return self._recordings.get(signature)
 
-    def last_signature(self):
-        """That of the recording made or looked at last; None if there is none."""
-        return next(reversed(self._recordings), None)
+    def last_signatures(self):
+        """Those of the recordings made or looked at last, the last one last."""
+        return list(islice(reversed(self._recordings), LOOKED_AT))[::-1]
 
     def add(self, recording, reason=None):
         with self._lock:

@@ -17,14 +17,14 @@ import time
 from functools import partial
 from typing import NamedTuple
 
-from ...compiler.extent import Scope, filled, is_open
+from ...compiler.extent import Fixed, Scope, is_open
 from ...compiler.graph import Graph, Value
 from ...compiler.ops import OWN
 from ...compiler.periods import repeated
 from ..code import jit
 from .program import linked
 from .recording import INPUT
-from .sizes import Family, Unlike, affine, in_scope, merged
+from .sizes import Family, Unlike, affine, in_scope, instance_of, merged
 
 LEAST_STEPS = 3
 # So many stretches of one form may differ in more than numbers, one after the other, before no more are tried. How many
@@ -86,17 +86,17 @@ class _Form:
         found = self.known(rolled) or self.new_family(counts, rolled, roll)
         if found is None:
             return None
-        family, n = found
-        code = family.code_for(n, rolled.graph, build, "")
+        family, numbers = found
+        code = family.code_for(numbers, rolled.graph, build, "")
         if family.refusal is not None:
             return self.refuse(family.refusal)
-        return code and _linked(rolled, *code, n, began)
+        return code and _linked(rolled, *code, numbers, began)
 
     def known(self, rolled):
-        """(a Family that has the graph, its n), or None."""
+        """(a Family that has the graph, the numbers of its extents), or None."""
         text = text_of(rolled.graph)
-        numbers = ((family, family.number_of(text)) for family in self.families)
-        return next(((family, n) for family, n in numbers if n is not None), None)
+        found = ((family, family.numbers_of(text)) for family in self.families)
+        return next(((family, numbers) for family, numbers in found if numbers is not None), None)
 
     def new_family(self, counts, rolled, roll):
         """The same of a new one, made with the sample; if it cannot be, this is the next sample."""
@@ -118,10 +118,10 @@ class _Form:
         self.refusal, self.sample, self.families = reason, None, []
 
 
-def _linked(rolled, meta, code, n, began):
+def _linked(rolled, meta, code, numbers, began):
     """The Program of a stretch: what it reads has the numbers of this recording."""
-    meta = filled({k: x for k, x in meta.items() if k != "guards"}, n)
-    own = {"n": n, "has_loops": True, "inputs": list(rolled.inputs), "numbers": [list(x) for x in rolled.numbers]}
+    meta = instance_of(meta, numbers)
+    own = {"has_loops": True, "inputs": list(rolled.inputs), "numbers": [list(x) for x in rolled.numbers]}
     return linked({**meta, **own}, code, began)
 
 
@@ -188,12 +188,11 @@ def _family(first, second):
             return None
         x, y = min(found, key=lambda pair: abs(pair[0] - pair[1]))
         parts = merged([old, new], partial(affine, x, y))
-    except Unlike:
+        family = _GraphFamily(parts, text_of(_opened(second, in_scope(parts, Scope(y)))))
+    except (Unlike, Fixed):
         return None
-    text = text_of(_opened(second, in_scope(parts, Scope(y))))
-    if "⟦" not in text or filled(text, x) != text_of(first) or filled(text, y) != text_of(second):
-        return None
-    return _GraphFamily(parts, text)
+    is_both = family.numbers_of(text_of(first)) == {"n": x} and family.numbers_of(text_of(second)) == {"n": y}
+    return family if is_both else None
 
 
 def _is_told_apart(old, new):

@@ -9,8 +9,8 @@ a few others.
     float32(204, 8) ... shape (1632,)      another one
     float32(⟦1*n⟧, 8) ... shape (⟦8*n⟧,)   both, and many more: a Family
 
-Where a dimension is said to change, or has changed in the arguments since another call, one stretch is enough: what of
-it depends on n is supposed (opening.py).
+Where dimensions are said to change, or have changed in the arguments since other calls, one stretch is enough: what of
+it depends on n is supposed (opening.py). There may be several extents then, n, m and k.
 
 That two samples agree proves nothing about a third. Nothing has to be proved: every call is recorded with its own
 shapes, and a program is used only if the Family's text for its n is the text of that recording, character for
@@ -27,10 +27,11 @@ from functools import partial
 
 from ...compiler.extent import LEAST, Coincidence, Fixed, Scope, evaluate, filled, hold, is_open
 from ...compiler.ops import OWN
+from ...compiler.polynomial import affine_text, polynomial_text
 from ..code import jit
 from .background import NotReady
 from .description import Stretch
-from .opening import Affine, Multilinear, supposed
+from .opening import Formula, supposed
 from .program import linked, load_code, load_program
 from .recording import ValueMeta
 
@@ -38,9 +39,10 @@ _MAX_SAMPLES = 4
 _MAX_FAMILIES = 4
 _MAX_PROGRAMS = 8
 _MAX_FORMS = 64
+_MAX_EXACT = 256
 # So many stretches are supposed to change with their arguments before one has: each step of a loop has another stretch.
 _MAX_IN_VAIN = 2
-_NUMBER = re.compile(r"-?\d+")
+_NUMBER, _AFFINE = re.compile(r"-?\d+"), re.compile(r"-?\d+\*([a-z]+)(\+-?\d+)?")
 _MARKED = re.compile("⟦([^⟧]*)⟧")
 
 
@@ -74,30 +76,46 @@ class Sizes:
         with jit.compiling:
             text = describe(stretch)
             form = self._form(text)
-            n = form.adopt(stretch, text, describe)
-            for opening in openings if n is None and not form.is_closed else ():
-                family = self._suppose(form, stretch, text, describe, opening)
-                if family is not None:
-                    found = family.program(opening.n, stretch, build, version)
-                    if family.refusal is None:
-                        return found
-                    form.families.remove(family)
-                    form.is_closed = True
-                    self._note(opening, family.refusal)
-            return form.program(text, stretch, build, version)
+            family, _ = form.family_of(text)
+            # Two stretches show what one lets suppose, but not of several sizes that have changed at once.
+            is_one = all(len(opening.numbers) == 1 for opening in openings)
+            if family is None and is_one:
+                family = form.adopt(stretch, text, describe)
+            if family is None:
+                found = self._load_supposed(form, stretch, text, describe, build, version, openings)
+                if found is not None:
+                    return found
+            if family is None and not is_one:
+                family = form.adopt(stretch, text, describe)
+            return family and family.program(family.numbers_of(text), stretch, build, version)
+
+    def _load_supposed(self, form, stretch, text, describe, build, version, openings):
+        """That of a Family of a stretch alone, or None."""
+        for opening in openings:
+            family = self._suppose(form, stretch, text, describe, opening)
+            if family is None:
+                continue
+            found = family.program(opening.numbers, stretch, build, version)
+            if family.refusal is None:
+                return found
+            form.families.remove(family)
+            form.closed.append(_places(opening))
+            self._note(opening, family.refusal)
+        return None
 
     def _suppose(self, form, stretch, text, describe, opening):
         """A Family of a stretch alone; None if it is of no use."""
-        if not opening.is_said and sum(len(family.served) < 2 for family in self.supposed) >= _MAX_IN_VAIN:
+        in_vain = sum(len(family.served) < 2 for family in self.supposed)
+        if _places(opening) in form.closed or (not opening.is_said and in_vain >= _MAX_IN_VAIN):
             return None
-        if opening.n < LEAST:
+        if min(opening.numbers.values()) < LEAST:
             return self._note(opening, f"sizes below {LEAST} are compiled for themselves")
         try:
             parts = supposed(stretch, opening)
-            family = Family(parts, describe(opened(stretch, parts, Scope(opening.n))))
+            family = Family(parts, describe(opened(stretch, parts, Scope(opening.numbers))))
         except Exception as error:  # whatever a rule does that only ints can do
             return self._note(opening, reason_of(error))
-        if filled(family.text, opening.n) != text:
+        if family.numbers_of(text) != opening.numbers:
             return self._note(opening, "what was recorded says more than shapes do")
         form.families.append(family)
         if not opening.is_said:
@@ -122,8 +140,8 @@ class Sizes:
     def has_program(self, text):
         """Whether a program for several sizes is there already."""
         with jit.compiling:
-            family, n = self._form(text).family_of(text)
-        return family is not None and any(hold(meta["guards"], n) for meta, _ in family.programs.get("", ()))
+            family, numbers = self._form(text).family_of(text)
+        return family is not None and any(hold(meta["guards"], numbers) for meta, _ in family.programs.get("", ()))
 
     def _form(self, text):
         key = hash(_NUMBER.sub("#", text))
@@ -138,39 +156,35 @@ class Sizes:
         return list(dict.fromkeys(f.refusal for form in self.forms.values() for f in form.families if f.refusal))
 
 
+def _places(opening):
+    """Which dimensions it is about."""
+    return sorted((vid, *sorted(found)) for vid, found in opening.dimensions.items())
+
+
 class _Form:
     """Stretches that differ in numbers only."""
 
     def __init__(self):
         self.samples, self.families = [], []
-        self.is_closed = False  # whether no program can be for several sizes, as far as one stretch tells
+        self.closed = []  # places of which no program can be for several sizes, as far as one stretch tells
 
     def adopt(self, stretch, text, describe):
-        """The n of a stretch that belongs to a Family, perhaps since now; None of another, which is kept as sample."""
-        _, n = self.family_of(text)
-        if n is None:
-            _, n = self.new_family((stretch, text), describe)
-        if n is None:
-            self.remember(stretch, text)
-        return n
-
-    def program(self, text, stretch, build, version):
-        """A program for several sizes, or None."""
-        family, n = self.family_of(text)
-        return family and family.program(n, stretch, build, version)
-
-    def family_of(self, text):
-        """(a Family that has this text, its n), or (None, None)."""
-        found = ((family, family.number_of(text)) for family in self.families)
-        return next(((family, n) for family, n in found if n is not None), (None, None))
-
-    def new_family(self, sample, describe):
+        """The Family of a stretch that has none with one before; or None, and it is kept as sample."""
         for other in self.samples if len(self.families) < _MAX_FAMILIES else ():
-            family = _family(other, sample, describe)
+            family = _family(other, (stretch, text), describe)
             if family is not None:
                 self.families.append(family)
                 self.samples.remove(other)
-                return family, family.number_of(sample[1])
+                return family
+        return self.remember(stretch, text)
+
+    def family_of(self, text):
+        """(a Family that has this text, the numbers of its extents), or (None, None). Of several extents none may be
+        so small that it is compiled for: those of the others have a Family too."""
+        for family in self.families:
+            numbers = family.numbers_of(text)
+            if numbers is not None and (len(numbers) == 1 or min(numbers.values()) >= LEAST):
+                return family, numbers
         return None, None
 
     def remember(self, stretch, text):
@@ -179,57 +193,79 @@ class _Form:
 
 
 class Family:
-    """Stretches whose numbers are affine functions of one n, as `parts` has them; `text` is theirs, with these in place
-    of the numbers. `refusal` says why no program serves several n, if none does."""
+    """Stretches whose numbers are polynomials in one n, or several extents, as `parts` has them; `text` is theirs, with
+    these in place of the numbers. `refusal` says why no program serves several n, if none does. Fixed if the text does
+    not tell the extents."""
 
     def __init__(self, parts, text):
         self.parts, self.text = parts, text
         self.programs = {}  # version -> the (meta, machine code) of several ranges of n
-        self.exact, self.refusal = set(), None
-        self.served = set()  # which n, the first few
-        first = _MARKED.search(text)
-        self.start, polynomial = first.start(), first[1]
-        self.constant = evaluate(polynomial, 0)
-        self.factor = evaluate(polynomial, 1) - self.constant
+        self.exact, self.refusal = [], None
+        self.served = []  # which numbers, the first few
+        # The text in turns: what is the same in all, and a polynomial.
+        self.pieces = _MARKED.split(text)
+        polynomials = dict.fromkeys(self.pieces[1::2])
+        self.telling = {m[1]: p for p in reversed(polynomials) if (m := _AFFINE.fullmatch(p))}
+        names = {name for p in polynomials for name in re.findall(r"[a-z]+", p)}
+        if not names or names - self.telling.keys():
+            raise Fixed("what was recorded does not tell the sizes that change")
 
-    def number_of(self, text):
-        """The n whose text this is, or None."""
-        found = _NUMBER.match(text, self.start)
-        if found is None:
+    def numbers_of(self, text):
+        """name -> number of the extents whose text this is, or None."""
+        at, found = len(self.pieces[0]), {}
+        if not text.startswith(self.pieces[0]):
             return None
-        n, rest = divmod(int(found[0]) - self.constant, self.factor)
-        return n if not rest and filled(self.text, n) == text else None
+        for polynomial, same in zip(self.pieces[1::2], self.pieces[2::2]):
+            number = _NUMBER.match(text, at)
+            if number is None or found.setdefault(polynomial, number[0]) != number[0]:
+                return None
+            at = number.end()
+            if not text.startswith(same, at):
+                return None
+            at += len(same)
+        return self._told(found) if at == len(text) else None
+
+    def _told(self, found):
+        """The same, of the text of the number that each polynomial is."""
+        numbers = {}
+        for name, polynomial in sorted(self.telling.items()):
+            constant = evaluate(polynomial, 0)
+            numbers[name], rest = divmod(int(found[polynomial]) - constant, evaluate(polynomial, 1) - constant)
+            if rest:
+                return None
+        is_all = all(str(evaluate(polynomial, numbers)) == number for polynomial, number in found.items())
+        return numbers if is_all else None
 
     def opened(self, stretch, scope):
         """A stretch of the Family with extents of this scope."""
         return opened(stretch, self.parts, scope)
 
-    def program(self, n, stretch, build, version):
-        """The program for this n; None if one for n alone has to do."""
+    def program(self, numbers, stretch, build, version):
+        """The program for these numbers; None if one for them alone has to do."""
         began = time.perf_counter()
-        known = self.code_for(n, stretch, build, version)
-        return known and _instance(*known, n, began)
+        known = self.code_for(numbers, stretch, build, version)
+        return known and _instance(*known, numbers, began)
 
-    def code_for(self, n, stretch, build, version):
+    def code_for(self, numbers, stretch, build, version):
         """The (meta, machine code) of it."""
-        if n < LEAST or n in self.exact or self.refusal is not None:
+        if min(numbers.values()) < LEAST or numbers in self.exact or self.refusal is not None:
             return None
-        if len(self.served) < 2:
-            self.served.add(n)
+        if len(self.served) < 2 and numbers not in self.served:
+            self.served.append(numbers)
         programs = self.programs.setdefault(version, [])
-        known = next((p for p in programs if hold(p[0]["guards"], n)), None)
+        known = next((p for p in programs if hold(p[0]["guards"], numbers)), None)
         while known is None and len(programs) < _MAX_PROGRAMS:
-            # Those on disk may be for other n.
-            made = self._made(n, stretch, build, f"{version} {len(programs)}")
+            # Those on disk may be for other numbers.
+            made = self._made(numbers, stretch, build, f"{version} {len(programs)}")
             if made is None:
                 return None
             programs.append(made)
-            known = made if hold(made[0]["guards"], n) else None
+            known = made if hold(made[0]["guards"], numbers) else None
         return known
 
-    def _made(self, n, stretch, build, which):
+    def _made(self, numbers, stretch, build, which):
         def build_open():
-            scope = Scope(n)
+            scope = Scope(numbers)
             meta, ir = build(self.opened(stretch, scope))
             guards = [[text, comparison, answer] for (text, comparison), answer in scope.guards.items()]
             return _in_texts({**meta, "guards": guards}), ir
@@ -237,16 +273,19 @@ class Family:
         try:
             return load_code(f"program {which} for every n of\n{self.text}", build_open)
         except Coincidence:
-            self.exact.add(n)
+            self._serves_not(numbers)
         except NotReady:
             raise
         except Exception as error:  # whatever a pass does that only ints can do
-            self.refuse(n, reason_of(error))
+            self.refuse(numbers, reason_of(error))
         return None
 
-    def refuse(self, n, reason):
+    def _serves_not(self, numbers):
+        self.exact = [*self.exact[1 - _MAX_EXACT :], numbers]
+
+    def refuse(self, numbers, reason):
         if any(self.programs.values()):
-            self.exact.add(n)
+            self._serves_not(numbers)
         else:
             self.refusal = reason
 
@@ -258,10 +297,15 @@ def reason_of(error):
     return f"{said} (in {places[-1].name}, {os.path.basename(places[-1].filename)}:{places[-1].lineno})"
 
 
-def _instance(meta, code, n, began):
-    """The Program for one n."""
-    meta = {**filled({k: x for k, x in meta.items() if k != "guards"}, n), "n": n}
-    return linked(meta, code, began)
+def _instance(meta, code, numbers, began):
+    """The Program for one n, or one of several."""
+    return linked(instance_of(meta, numbers), code, began)
+
+
+def instance_of(meta, numbers):
+    """What is said of a program for these numbers. Its "n" is the number of one extent, or those of several by name."""
+    n = next(iter(numbers.values())) if len(numbers) == 1 else numbers
+    return {**filled({k: x for k, x in meta.items() if k != "guards"}, numbers), "n": n}
 
 
 def _in_texts(thing):
@@ -301,11 +345,13 @@ def _family(first, second, describe):
         if not found or any(map(is_told_apart, old.steps, new.steps)):
             return None
         x, y = min(found, key=lambda pair: abs(pair[0] - pair[1]))
+        if min(x, y) < LEAST:
+            return None
         parts = merged([parts_of(old), parts_of(new)], partial(affine, x, y))
         family = Family(parts, describe(opened(new, parts, Scope(y))))
-    except Unlike:
+    except (Unlike, Fixed):
         return None
-    return family if filled(family.text, x) == old_text and filled(family.text, y) == new_text else None
+    return family if family.numbers_of(old_text) == {"n": x} and family.numbers_of(new_text) == {"n": y} else None
 
 
 def is_told_apart(old, new):
@@ -318,11 +364,11 @@ def affine(x, y, a, b):
     matrix, or else an affine one."""
     square, rest = divmod(a, x * x) if x else (0, 0)
     if square > 0 and not rest and b == square * y * y:
-        return Multilinear(((("n", "n"), square),))
+        return Formula(polynomial_text({("n", "n"): square}))
     factor, rest = divmod(b - a, y - x)
     if rest:
         raise Unlike
-    return Affine(factor, b - factor * y)
+    return Formula(affine_text(factor, b - factor * y))
 
 
 def parts_of(stretch):
@@ -366,10 +412,8 @@ def opened(stretch, parts, scope):
 
 
 def in_scope(thing, scope):
-    if isinstance(thing, Affine):
-        return scope.affine(thing.factor, thing.constant)
-    if isinstance(thing, Multilinear):
-        return scope.polynomial(thing.terms)
+    if isinstance(thing, Formula):
+        return thing.at(scope.extents)
     if isinstance(thing, dict):
         return {k: in_scope(x, scope) for k, x in thing.items()}
     if isinstance(thing, ValueMeta):
