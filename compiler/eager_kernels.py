@@ -11,6 +11,7 @@ from .emit.builder import I64, PTR, Builder, Module, Reg, Type
 from .emit.gemm import emit_gemm
 from .emit.gemv import emit_gemv
 from .emit.grid_product import emit_grid_product
+from .emit.halves import half_in_memory
 from .emit.product_batch import emit_product_batch
 from .emit.reduce import reduce_columns, reduce_row
 from .kernels.library import ROUTINES
@@ -23,7 +24,7 @@ _CHUNK = 8
 ELEMENT, NUMBER, STRIDED = "element", "number", "strided"
 
 
-def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=False):
+def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=False, lying=()):
     """`void @weft_kernel(ptr table, i64 n)`: op on n contiguous elements.
 
     The table holds the addresses of the operands, which have the types `dtypes`, then of the result. `single` says for
@@ -32,7 +33,10 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=F
     are. None is for elements in a row.
 
     in_rows: for every row of two loops, of which the table says after the places of these strides, the outer one first:
-    its extent, and how many bytes one turn moves each of the addresses."""
+    its extent, and how many bytes one turn moves each of the addresses.
+
+    lying: the types of the operands and of the result in memory, where floats of 16 bits are among them: these are
+    computed with as float32. A NUMBER is rounded to such a type."""
     module = Module(target)
     elements = [element_of(d) for d in dtypes]
     lanes = min(_lanes(e, target) for e in elements)
@@ -43,13 +47,15 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=F
     single = single or [None] * count
     word = lambda k: b.load(b.offset(table, k, 8), I64)  # noqa: E731
     strides = [b.splat(word(count + 1 + k), lanes) if one == STRIDED else None for k, one in enumerate(single)]
+    *memory, into = [half_in_memory(d) for d in lying] or [None] * (count + 1)
 
     def row(pointers):
-        given = [_given(b, p, e, lanes, one, stride) for p, e, one, stride in zip(pointers, elements, single, strides)]
+        operands = zip(pointers, elements, single, strides, memory)
+        given = [_given(b, p, e, lanes, one, stride, half) for p, e, one, stride, half in operands]
 
         def body(j, mask):
             operands = [one(j, mask) for one in given]
-            _store(b, op.lower(b, *operands, **attributes), pointers[-1], j, mask)
+            _store(b, op.lower(b, *operands, **attributes), pointers[-1], j, mask, into)
             return []
 
         reduce_row(b, n, lanes, [], body)
@@ -150,7 +156,7 @@ def rule_text(given, steps, written, target=WIDEST):
     b = Builder(module, "weft_kernel", [("table", PTR), ("n", I64)])
     table, n = b.arguments
     pointers = [b.load(b.offset(table, k, 8), PTR) for k in range(len(given))]
-    readers = [_given(b, p, element_of(d), lanes, one, None) for p, (d, one) in zip(pointers, given)]
+    readers = [_given(b, p, element_of(d), lanes, one) for p, (d, one) in zip(pointers, given)]
 
     def body(j, mask):
         values = [read(j, mask) for read in readers]
@@ -166,11 +172,12 @@ def rule_text(given, steps, written, target=WIDEST):
     return str(module)
 
 
-def reduction_text(op, dtype, form, target=WIDEST):
+def reduction_text(op, dtype, form, target=WIDEST, lying=None):
     """`form` "inner": `void @weft_kernel(ptr x, ptr out, i64 outer, i64 n)`, x (outer, n) -> out (outer);
-    "outer": `void @weft_kernel(ptr x, ptr out, i64 outer, i64 n, i64 inner)`, x (outer, n, inner) -> (outer, inner)."""
+    "outer": `void @weft_kernel(ptr x, ptr out, i64 outer, i64 n, i64 inner)`, x (outer, n, inner) -> (outer, inner).
+    lying: the type of x in memory, if that is one of 16 bits, and float32 is computed with."""
     module = Module(target)
-    (_inner if form == "inner" else _outer)(module, op, element_of(dtype))
+    (_inner if form == "inner" else _outer)(module, op, element_of(dtype), half_in_memory(lying))
     return str(module)
 
 
@@ -198,54 +205,61 @@ def _memory(element):
     return "i8" if element == "i1" else element
 
 
-def _load(b, pointer, j, element, lanes, mask):
-    t = Type(_memory(element), lanes)
-    return b.convert(b.load(b.offset(pointer, j, t.element_bytes), t, mask), element)
+def _load(b, pointer, j, element, lanes, mask, half=None):
+    """Elements from j on, as `element`; `half`: what floats of 16 bits they are in memory."""
+    t = Type("i16" if half else _memory(element), lanes)
+    x = b.load(b.offset(pointer, j, t.element_bytes), t, mask)
+    return b.convert(half.widened(b, x) if half else x, element)
 
 
-def _given(b, pointer, element, lanes, one, stride):
+def _given(b, pointer, element, lanes, one, stride=None, half=None):
     """A function that gives an operand's vector from element j on."""
     if one is None:
-        return lambda j, mask: _load(b, pointer, j, element, lanes, mask)
+        return lambda j, mask: _load(b, pointer, j, element, lanes, mask, half)
     if one == STRIDED:
-        return _strided(b, pointer, element, lanes, stride)
-    t = Type("f64") if one == NUMBER else Type(_memory(element))
-    loaded = b.splat(b.convert(b.load(pointer, t), element), lanes)
+        return _strided(b, pointer, element, lanes, stride, half)
+    if one == NUMBER:
+        number = b.load(pointer, Type("f64"))
+        number = half.rounded(b, b.convert(number, "f32")) if half else number
+        loaded = b.splat(b.convert(number, element), lanes)
+    else:
+        loaded = b.splat(_load(b, pointer, 0, element, 0, None, half), lanes)
     return lambda j, mask: loaded
 
 
-def _strided(b, pointer, element, lanes, stride):
-    t = Type(_memory(element), lanes)
+def _strided(b, pointer, element, lanes, stride, half):
+    t = Type("i16" if half else _memory(element), lanes)
 
     def load(j, mask):
         index = b.add(b.iota(Type("i64", lanes)), b.splat(j if isinstance(j, Reg) else b.i64(j), lanes))
-        return b.convert(b.gather(pointer, b.mul(index, stride), t, mask), element)
+        x = b.gather(pointer, b.mul(index, stride), t, mask)
+        return b.convert(half.widened(b, x) if half else x, element)
 
     return load
 
 
-def _store(b, x, pointer, j, mask):
-    x = b.convert(x, _memory(x.type.element))
+def _store(b, x, pointer, j, mask, half=None):
+    x = half.narrowed(b, b.convert(x, "f32")) if half else b.convert(x, _memory(x.type.element))
     b.store(x, b.offset(pointer, j, x.type.element_bytes), mask)
 
 
-def _inner(module, op, element):
+def _inner(module, op, element, half):
     b = Builder(module, "weft_kernel", [("x", PTR), ("out", PTR), ("outer", I64), ("n", I64)])
     x, out, outer, n = b.arguments
-    lanes, size = _lanes(element, module.target), Type(_memory(element)).element_bytes
+    lanes, size = _lanes(element, module.target), 2 if half else Type(_memory(element)).element_bytes
     computed, widen, narrow = _as_numbers(op, element)
     with b.loop(0, outer, 1) as i:
         row = b.offset(x, b.mul(i, n), size)
 
         def body(j, mask):
-            return [widen(b, _load(b, row, j, element, lanes, mask))]
+            return [widen(b, _load(b, row, j, element, lanes, mask, half))]
 
         (result,) = reduce_row(b, n, lanes, [(op, Type(computed, lanes))], body)
         _store(b, b.extract(narrow(b, result), 0), out, i, None)
     b.finish()
 
 
-def _outer(module, op, element):
+def _outer(module, op, element, half):
     parameters = [("x", PTR), ("out", PTR), ("outer", I64), ("n", I64), ("inner", I64)]
     b = Builder(module, "weft_kernel", parameters)
     x, out, outer, n, inner = b.arguments
@@ -256,8 +270,8 @@ def _outer(module, op, element):
 
     def chunk(matrix, target, first, masks):
         def body(row, state):
-            start = b.offset(matrix, b.add(b.mul(row, inner), first), size)
-            loaded = [_load(b, start, k * lanes, element, lanes, mask) for k, mask in enumerate(masks)]
+            start = b.offset(matrix, b.add(b.mul(row, inner), first), 2 if half else size)
+            loaded = [_load(b, start, k * lanes, element, lanes, mask, half) for k, mask in enumerate(masks)]
             return [op.lower.step(b, s, widen(b, v)) for s, v in zip(state, loaded)]
 
         columns = [(op, Type(computed, lanes))] * len(masks)
@@ -265,7 +279,7 @@ def _outer(module, op, element):
             _store(b, narrow(b, total), b.offset(target, first, size), k * lanes, mask)
 
     with b.loop(0, outer, 1) as i:
-        matrix = b.offset(x, b.mul(i, matrix_size), size)
+        matrix = b.offset(x, b.mul(i, matrix_size), 2 if half else size)
         target = b.offset(out, b.mul(i, inner), size)
         whole = b.sub(inner, b.rem(inner, b.i64(wide)))
         with b.loop(0, whole, wide) as first:

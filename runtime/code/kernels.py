@@ -84,13 +84,13 @@ def elementwise(op, dtypes, attributes):
     return function
 
 
-def elementwise_address(op, dtypes, attributes, single, in_rows=False):
-    """The address of a kernel of an op some of whose operands are one for all elements, or of one for many rows
-    (eager_kernels.py)."""
+def elementwise_address(op, dtypes, attributes, single, in_rows=False, lying=()):
+    """The address of a kernel of an op some of whose operands are one for all elements, or of one for many rows, or of
+    operands that are of 16 bits in memory (eager_kernels.py)."""
     names = ",".join(d.name for d in dtypes)
     key = f"eager {op.name} {names} {sorted(attributes.items())}{f' {single}' if any(single) else ''}"
-    key = f"{key} in rows" if in_rows else key
-    text = lambda: _elementwise_text(op, dtypes, attributes, jit.kernel_target(), single, in_rows)  # noqa: E731
+    key = f"{key}{' in rows' if in_rows else ''}{f' lying {[d.name for d in lying]}' if lying else ''}"
+    text = lambda: _elementwise_text(op, dtypes, attributes, jit.kernel_target(), single, in_rows, lying)  # noqa: E731
     return library(key, text).address("weft_kernel")
 
 
@@ -160,16 +160,16 @@ def reduction(op, dtype, outer, n, inner):
     return _function(key, text, "weft_kernel", (_POINTER, _POINTER, *(_SIZE,) * len(sizes))), sizes
 
 
-def reduction_address(op, dtype, outer, n, inner):
-    """(the address of that kernel, the sizes)."""
-    key, text, sizes = _reduction(op, dtype, outer, n, inner)
+def reduction_address(op, dtype, outer, n, inner, lying=None):
+    """(the address of that kernel, the sizes); lying: the type of 16 bits that operands are of in memory, if any."""
+    key, text, sizes = _reduction(op, dtype, outer, n, inner, lying)
     return library(key, text).address("weft_kernel"), sizes
 
 
-def _reduction(op, dtype, outer, n, inner):
+def _reduction(op, dtype, outer, n, inner, lying=None):
     form, sizes = ("inner", (outer, n)) if inner == 1 else ("outer", (outer, n, inner))
-    key = f"eager {op.name} {dtype.name} {form}"
-    return key, lambda: _reduction_text(op, dtype, form, jit.kernel_target()), sizes
+    key = f"eager {op.name} {dtype.name} {form}{f' lying {lying.name}' if lying else ''}"
+    return key, lambda: _reduction_text(op, dtype, form, jit.kernel_target(), lying), sizes
 
 
 # --- matrix product -------------------------------------------------------------------------------------------------

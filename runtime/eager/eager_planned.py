@@ -6,7 +6,7 @@ import numpy as np
 
 from ..code import kernels
 from ..programs.evaluate import contiguous
-from .eager_steps import MOST_ELEMENTS, MOST_WRITTEN, Builder, NoSteps
+from .eager_steps import MOST_HALVES, MOST_WRITTEN, Builder, NoSteps
 from .eager_words import MOST_GIVEN, WRITEABLE
 
 
@@ -15,6 +15,8 @@ def steps_of(plan, layouts):
     builder, into = Builder(plan.metas, 1, layouts=layouts), len(plan.metas)
     if plan.op.kind == "source":
         builder.most = MOST_WRITTEN
+    elif plan.meta.dtype.is_half:
+        builder.most = MOST_HALVES + 1
     if plan.op.kind == "source" and kernels.has_source_kernel(plan.op, plan.kinds, plan.meta.dtype):
         builder.source(plan.op, plan.kinds, plan.meta, into)
     elif plan.program is None:
@@ -40,7 +42,7 @@ def changes_of(plan, layouts):
         raise NoSteps("a target that is no row-major tensor of a usual type")
     if (metas[0].shape, metas[0].dtype) != (meta.shape, meta.dtype) or any(0 in m.shape for m in metas):
         raise NoSteps("a result of another shape or type than the first operand, or no elements")
-    most, written = (MOST_ELEMENTS, metas) if op.kind == "elementwise" else (MOST_WRITTEN, metas[1:])
+    most, written = (builder.most, metas) if op.kind == "elementwise" else (MOST_WRITTEN, metas[1:])
     if max(prod(m.shape) for m in written) > most:
         raise NoSteps("so many elements that threads may share them, or Python go on meanwhile")
     types = op.compute_dtype(metas, plan.default_dtype)[0]

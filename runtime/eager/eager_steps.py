@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...compiler import eager_kernels
-from ...compiler.dtypes import bool_, float32, float64, int32, int64
+from ...compiler.dtypes import bfloat16, bool_, float16, float32, float64, int32, int64
 from ...compiler.ops.comparison import cast, gt
 from ...compiler.ops.indexing import in_range, one_hot_class, position
 from ...compiler.ops.neural import class_index
@@ -22,6 +22,7 @@ from ...compiler.ops.view import cat, clone, slice_, slice_scatter
 from ..code import kernels
 from ..programs.array_program import Recorder
 from ..programs.evaluate import runs
+from .eager_halves import any_half, as_they_lie, has_no_steps, steps_between_conversions, wide, wide_attributes
 from .eager_places import change_at_places, row_major, steps_at_places
 from .eager_routines import steps_of_routine
 from .eager_words import (
@@ -40,12 +41,14 @@ from .eager_words import (
 
 SCRATCH_BYTES = 1 << 18
 MOST_ELEMENTS = 1 << 18  # of a result: those that are larger come from programs (fused.py)
+MOST_HALVES = 1 << 22  # of 16 bits, for which there are no programs: done in a millisecond or two
 MOST_WRITTEN = 1 << 20  # where nothing is computed: as many as take a third of a millisecond
 MOST_SOLVED = 1 << 14  # elements of a matrix that is factorized while the interpreter's lock is held
 MOST_ROUNDS_OF_FEW = 1 << 12  # of rounds of less than 16 elements, for which NumPy has better ways
 STRIDED = eager_kernels.STRIDED
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
 _TYPES = (float32, float64, bool_, int64, int32)
+_HELD = (*_TYPES, float16, bfloat16)
 # Of integers from 0 on. What counts positions from the end is Python's business.
 _CHECKS = {class_index: "classes", in_range: "size", position: "size", one_hot_class: "count"}
 scratch = np.zeros(SCRATCH_BYTES + 64, np.uint8)
@@ -84,7 +87,7 @@ class Builder:
                 self.values[k] = _lying(self.values[k], strides)
         self.n_given, self.n_results = len(metas), n_results
         self.steps, self.fixed, self.held, self.used = [], {}, [], (-kernels.address_of(scratch)) % 64
-        self.most = MOST_ELEMENTS
+        self.most = MOST_HALVES + 1 if any_half(m.dtype for m in metas) else MOST_ELEMENTS
         self.takes_wholes = False  # whether integers among the operands are given as such
         self.constants = {}  # number of a value -> what it is in all calls
         self.sizes = {}  # slot of what a step makes -> its number of elements
@@ -100,7 +103,7 @@ class Builder:
 
     def constant(self, number, x):
         self.constants[number] = array = np.asarray(x)
-        dtype = next((d for d in _TYPES if d.numpy == array.dtype), None)
+        dtype = next((d for d in _HELD if d.numpy == array.dtype), None)
         self.values[number] = None if dtype is None else self._held(array, dtype)
 
     def _held(self, array, dtype):
@@ -197,14 +200,22 @@ class Builder:
         if op.kind == "view" or "view" in op.extra:
             self.values[into] = self.view(op, attributes, operands[0], meta)
             return
-        if meta.dtype not in _TYPES:
+        if meta.dtype not in _HELD:
             raise NoSteps(f"a result of type {meta.dtype.name}")
         self.values[into] = out = self.new_value(meta.shape, meta.dtype)
+        self.compute(op, attributes, types, operands, out)
+
+    def compute(self, op, attributes, types, operands, out):
+        """The steps of an op that is no view, into a value."""
         if op.kind == "elementwise":
             self.elementwise(op, attributes, types, operands, out)
+        elif op is not cat and op is not clone and any_half([*(types or ()), out.dtype, *(x.dtype for x in operands)]):
+            if has_no_steps(op):
+                raise NoSteps(f"{op.name} of floats of 16 bits")
+            steps_between_conversions(self, op, attributes, types, operands, out)
         elif op.kind == "reduction" and op.evaluate is None:
-            self._reduction(op, attributes, types[0], operands[0], out)
-        elif op.kind == "contraction" and meta.dtype.is_floating_point:
+            self.reduction(op, attributes, types[0], operands[0], out)
+        elif op.kind == "contraction" and out.dtype.is_floating_point:
             self._product(operands, out)
         elif not steps_of_routine(self, op, attributes, types, operands, out):
             given = types or [x.dtype for x in operands]
@@ -272,7 +283,7 @@ class Builder:
         """Integers that must not be beyond these limits; where they are, or are allowed to be, the call is Python's."""
         found = [self.new_value((), x.dtype) for _ in range(2)]
         for op, out in zip((amin, amax), found):
-            self._reduction(op, {"axes": tuple(range(len(x.shape)))}, x.dtype, x, out)
+            self.reduction(op, {"axes": tuple(range(len(x.shape)))}, x.dtype, x, out)
         lowest, highest = [self.place(out.slot) for out in found]
         self.steps.append(Step(kind=LIMITS, lowest=lowest, highest=highest, numbers=[low, high, *[0] * 7]))
         return x
@@ -295,10 +306,17 @@ class Builder:
         return out
 
     def elementwise(self, op, attributes, types, operands, out):
-        require_kernel(op, types, attributes, out.dtype)
+        lying = ()
+        if any_half([*types, out.dtype, *(x.dtype for x in operands)]):
+            if has_no_steps(op):
+                raise NoSteps(f"{op.name} of floats of 16 bits")
+            operands, lying = as_they_lie(self, op, types, operands)
+            attributes, types, lying = wide_attributes(attributes), tuple(map(wide, types)), (*lying, out.dtype)
+        require_kernel(op, types, attributes, wide(out.dtype))
         if any(x.is_number and d is bool_ for x, d in zip(operands, types)):
             raise NoSteps(f"{op.name} of a number as a bool")
-        operands = [self.converted(x, dtype) for x, dtype in zip(operands, types)]
+        if not lying:
+            operands = [self.converted(x, dtype) for x, dtype in zip(operands, types)]
         *outer, (size, inner) = _loops(operands, out)
         single = tuple(
             eager_kernels.NUMBER if x.is_number else _SINGLE.get(s, STRIDED) for x, s in zip(operands, inner)
@@ -309,7 +327,7 @@ class Builder:
             rest, of_rows = outer[:-2], [(1, (0,) * len(values)), *outer][-2:]
             words = [word for n, steps in of_rows for word in (n, *_in_bytes(steps, values))]
             outer, strides = rest, [*inner[:-1], *words]
-        address = kernels.elementwise_address(op, types, attributes, single, in_rows)
+        address = kernels.elementwise_address(op, types, attributes, single, in_rows, lying)
         self.append_in_loops(outer, values, kind=ELEMENTWISE, elementwise=address, strides=strides, size=size)
 
     def append_in_loops(self, loops, values, **facts):
@@ -330,10 +348,10 @@ class Builder:
             self.write(x, Value(out.dtype, x.shape, out.strides, out.slot, offset))
             start += x.shape[axis]
 
-    def _reduction(self, op, attributes, dtype, x, out):
+    def reduction(self, op, attributes, dtype, x, out):
         if dtype not in _TYPES:
             raise NoSteps(f"{op.name} of {dtype.name}")
-        x = self.converted(x, dtype)
+        x = x if x.dtype.is_half and x.dtype.wide is dtype else self.converted(x, dtype)
         parts = list(reversed(runs(attributes["axes"])))
         if not parts:
             self.write(x, out)
@@ -343,7 +361,8 @@ class Builder:
             outer, n, inner = prod(shape[:first]), prod(shape[first : first + count]), prod(shape[first + count :])
             shape = (*shape[:first], *shape[first + count :])
             target = out if k == len(parts) - 1 else self.new_value(shape, dtype)
-            address, sizes = kernels.reduction_address(op, dtype, outer, n, inner)
+            lying = x.dtype if x.dtype.is_half else None
+            address, sizes = kernels.reduction_address(op, dtype, outer, n, inner, lying)
             places = [Place(slot=v.slot, offset=v.offset) for v in (x, target)]
             numbers = [*sizes, *[0] * (9 - len(sizes))]
             self.steps.append(Step(kind=REDUCTION, reduction=address, places=places, numbers=numbers))
@@ -376,7 +395,7 @@ def require_kernel(op, types, attributes, dtype):
 def _operand(slot, meta):
     if meta.weak:
         return Value(meta.dtype, (), (), slot, is_number=True)
-    if meta.dtype not in _TYPES:
+    if meta.dtype not in _HELD:
         return None
     return Value(meta.dtype, tuple(meta.shape), row_major(meta.shape), slot)
 

@@ -1,8 +1,7 @@
 """Composites of floats of 16 bits: computed in float32 as a whole and rounded once, as PyTorch computes its own."""
 
 from ...compiler.dtypes import DType
-from ...compiler.storage import convert
-from ..state.tensor import tensor_of
+from ...compiler.ops.comparison import cast
 
 
 def in_float32(op, operands, attributes, meta):
@@ -10,9 +9,9 @@ def in_float32(op, operands, attributes, meta):
     the result. Nothing is recorded for backward here."""
     if "view" in op.extra or not any(map(_is_half, (*operands, meta))):
         return None
-    operands = [tensor_of(convert(x.array, x.dtype.wide)) if _is_half(x) else x for x in operands]
+    operands = [cast(x, dtype=x.dtype.wide) if _is_half(x) else x for x in operands]
     attributes = {k: v.wide if v.__class__ is DType and v.is_half else v for k, v in attributes.items()}
-    return tensor_of(convert(op(*operands, **attributes).array, meta.dtype))
+    return cast(op(*operands, **attributes), dtype=meta.dtype)
 
 
 def _is_half(x):

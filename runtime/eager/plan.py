@@ -7,6 +7,7 @@ A plan is made when its key is asked for the second time: shapes that never come
 
 import importlib
 import sys
+from math import prod
 
 from ...compiler.dtypes import DType
 from ...compiler.later import later
@@ -15,6 +16,7 @@ from ...compiler.ops.table import Meta
 from ...compiler.ops.view import data
 from ..code import jit
 from ..programs.background import is_meanwhile
+from ..programs.fused import FEWEST_ELEMENTS
 from ..programs.steps import step
 from ..state.exposure import set_native_show
 from ..state.modes import state
@@ -193,7 +195,7 @@ def _make(op, arrays, attributes, default_dtype):
     meta = op.infer(metas, attributes, default_dtype)
     plan = Plan(op, arrays, metas, meta, attributes, default_dtype)
     if op.kind == "composite" and op.evaluate is None:
-        if any(m.dtype.is_half or m.dtype.is_complex for m in (*metas, meta)):
+        if any(m.dtype.is_complex for m in (*metas, meta)) or _is_between_conversions(op, (*metas, meta)):
             return None
         found = _decomposition(op, metas, meta, attributes, default_dtype)
         if found is None:
@@ -209,6 +211,14 @@ def _make(op, arrays, attributes, default_dtype):
     if plan.shows is None and (program := _single(op, metas, meta, attributes, default_dtype)) is not None:
         plan.run, plan.program = program.function(), program
     return plan
+
+
+def _is_between_conversions(op, metas):
+    """Whether it is a composite of floats of 16 bits whose steps would have no memory for what is between them: the
+    program of float32 has (halves.py)."""
+    if not any(m.dtype.is_half for m in metas):
+        return False
+    return is_view_op(op) or max(prod(m.shape) for m in metas) >= FEWEST_ELEMENTS
 
 
 def _meta(x):

@@ -9,6 +9,8 @@ tensors in between. The steps are those that the rules take on tensors, so the b
 from math import prod
 
 from ...compiler.autodiff import vjp
+from ...compiler.dtypes import DType
+from ...compiler.ops.comparison import cast
 from ...compiler.ops.kinds import is_unknown, number_meta
 from ...compiler.ops.table import Meta
 from . import fused
@@ -197,7 +199,12 @@ def _traced(metas, default_dtype, rules):
 def decomposition(op, metas, meta, attributes, default_dtype):
     """(program of a composite, whether its result ends in a view); None if its result may show an operand's memory, or
     is not of the type that the op has said: whoever calls the program has memory for that and no other."""
-    found = _traced(metas, default_dtype, lambda inputs: op.decompose(*inputs, **attributes))
+    has_halves = any(m.dtype.is_half for m in (*metas, meta))
+    if has_halves:
+        rules = lambda inputs: _in_float32(op, inputs, attributes, meta)  # noqa: E731
+    else:
+        rules = lambda inputs: op.decompose(*inputs, **attributes)  # noqa: E731
+    found = _traced(metas, default_dtype, rules)
     if found is None:
         return None
     recorder, result = found
@@ -205,14 +212,23 @@ def decomposition(op, metas, meta, attributes, default_dtype):
         return None
     if (result.shape, result.dtype) != (meta.shape, meta.dtype):
         return None
-    rule = Rule(op, metas, result, attributes, default_dtype, None)
+    rule = None if has_halves else Rule(op, metas, result, attributes, default_dtype, None)
     return recorder.program((result.number,), rule), result.root is not result
+
+
+def _in_float32(op, inputs, attributes, meta):
+    """A composite of floats of 16 bits, rounded once, as PyTorch computes its own."""
+    inputs = [cast(x, dtype=x.dtype.wide) if x.dtype.is_half else x for x in inputs]
+    attributes = {k: v.wide if v.__class__ is DType and v.is_half else v for k, v in attributes.items()}
+    return cast(op(*inputs, **attributes), dtype=meta.dtype)
 
 
 def single(op, metas, meta, attributes, default_dtype):
     """The program of a primitive on large operands; None for others."""
     fewest = fused.FEWEST_OF_ONE if _is_native(op) else fused.FEWEST_ELEMENTS
     if op.kind in ("view", "source", "library") or not is_large((meta, *metas), fewest):
+        return None
+    if any(m.dtype.is_half for m in (meta, *metas)):
         return None
     found = _traced(metas, default_dtype, lambda inputs: op(*inputs, **attributes))
     if found is None:

@@ -9,6 +9,7 @@ from ...compiler.ops.comparison import cast
 from ...compiler.translate.kinds import offset_of
 from ..code import kernels
 from ..code.packing import Packed
+from ..eager.eager_halves import wide
 from ..eager.eager_planned import derivative_of
 from ..eager.eager_steps import STRIDED, NoSteps
 from ..eager.eager_words import COTANGENT, NO_RESULT, SHOWN, WRITEABLE, Derivative, Given, Made
@@ -86,5 +87,7 @@ def _given(builder, k, meta, kind, layout):
         copied_to = builder.reserve(prod(meta.shape) * meta.dtype.size_bytes)
         if copied_to is not None:
             facts |= {"copied_to": copied_to, "item_bytes": meta.dtype.size_bytes}
-            facts["copier"] = kernels.elementwise_address(cast, (meta.dtype,), {"dtype": meta.dtype}, (STRIDED,))
+            types, lying = (wide(meta.dtype),), (meta.dtype,) * 2 if meta.dtype.is_half else ()
+            address = kernels.elementwise_address(cast, types, {"dtype": types[0]}, (STRIDED,), lying=lying)
+            facts["copier"] = address
     return Given(**facts)

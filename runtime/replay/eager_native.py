@@ -278,7 +278,7 @@ class _Native:
             (self.builder, (steps, fixed)), refusal = tried(steps_of, plan, layouts)
         if shown is None:
             facts |= self._changes(plan, layouts, refusal)
-            if plan.op.kind == "source" and prod(plan.meta.shape) >= MOST_ELEMENTS:
+            if self.builder is not None and prod(plan.meta.shape) >= MOST_ELEMENTS:
                 facts["kept"] = some_results(plan.meta.shape, plan.meta.dtype.numpy)
             # What looks at indices may find one that is Python's business.
             is_sure = all(s.kind != LIMITS for s in steps)

@@ -1,0 +1,83 @@
+"""Floats of 16 bits in memory, which kernels of eager mode compute with as float32: with integers, on any processor.
+
+The bits are those of storage.py: rounded to the nearest, halves to even. What is widened is exact.
+"""
+
+from typing import NamedTuple
+
+from ..dtypes import bfloat16, float16
+
+
+class Half(NamedTuple):
+    """widened(b, x): the float32 that the bits x (i16) are. narrowed(b, x): the bits of a float32, rounded."""
+
+    widened: object
+    narrowed: object
+
+    def rounded(self, b, x):
+        """A float32 as the type has it."""
+        return self.widened(b, self.narrowed(b, x))
+
+
+def half_in_memory(dtype):
+    """The Half of a type; None if it has another size."""
+    return _HALVES.get(dtype)
+
+
+def _bits(b, x):
+    return b.and_(b.convert(x, "i32"), b.const(0xFFFF, x.type.of("i32")))
+
+
+def _number(b, bits):
+    return b.bitcast(bits, "f32")
+
+
+def _widened_bfloat16(b, x):
+    bits = b.convert(x, "i32")
+    return _number(b, b.shl(bits, b.const(16, bits.type)))
+
+
+def _narrowed_bfloat16(b, x):
+    """As storage.py does it: a NaN must not become an infinity."""
+    bits = b.bitcast(x, "i32")
+    c = lambda n: b.const(n, bits.type)  # noqa: E731
+    up = b.add(b.and_(b.lshr(bits, c(16)), c(1)), c(0x7FFF))
+    upper = b.lshr(b.add(bits, up), c(16))
+    return b.convert(b.select(b.cmp("uno", x, x), c(0x7FC0), upper), "i16")
+
+
+def _widened_float16(b, x):
+    """Exponent and fraction, moved to their places, are the number times 2^-112, also of the smallest ones."""
+    bits = _bits(b, x)
+    c = lambda n: b.const(n, bits.type)  # noqa: E731
+    moved = b.shl(b.and_(bits, c(0x7FFF)), c(13))
+    scaled = b.mul(_number(b, moved), b.const(2.0**112, bits.type.of("f32")))
+    no_number = b.cmp("ge", moved, c(0x1F << 23))
+    magnitude = b.select(no_number, b.or_(moved, c(0xFF << 23)), b.bitcast(scaled, "i32"))
+    return _number(b, b.or_(magnitude, b.shl(b.and_(bits, c(0x8000)), c(16))))
+
+
+def _narrowed_float16(b, x):
+    bits = b.bitcast(x, "i32")
+    c = lambda n: b.const(n, bits.type)  # noqa: E731
+    magnitude = b.and_(bits, c(0x7FFFFFFF))
+    sign = b.and_(b.lshr(bits, c(16)), c(0x8000))
+    # The exponent counts from 15 instead of 127; what rounds up to 2^16 is an infinity by itself.
+    odd = b.and_(b.lshr(magnitude, c(13)), c(1))
+    usual = b.lshr(b.add(b.add(magnitude, odd), c(0xFFF - (112 << 23))), c(13))
+    # Below 2^-14 all have one exponent: beside 0.5 the last bit of a float32 is that of these.
+    beside = b.bitcast(b.add(_number(b, magnitude), b.const(0.5, x.type)), "i32")
+    small = b.sub(beside, c(0x3F000000))
+    # Of a NaN the upper bits of its fraction stay, if there are any.
+    kept = b.lshr(b.and_(magnitude, c(0x7FFFFF)), c(13))
+    nan = b.or_(c(0x7C00), b.select(b.cmp("eq", kept, c(0)), c(1), kept))
+    found = b.select(b.cmp("lt", magnitude, c(113 << 23)), small, usual)
+    found = b.select(b.cmp("ge", magnitude, c(143 << 23)), c(0x7C00), found)
+    found = b.select(b.cmp("uno", x, x), nan, found)
+    return b.convert(b.or_(found, sign), "i16")
+
+
+_HALVES = {
+    bfloat16: Half(_widened_bfloat16, _narrowed_bfloat16),
+    float16: Half(_widened_float16, _narrowed_float16),
+}

@@ -1,0 +1,148 @@
+"""Ops on floats of 16 bits that are called often: native code gives the bits that NumPy gives in the first calls."""
+
+import numpy as np
+import pytest
+from test_eager_native import IS_NATIVE, native_calls
+
+import weft
+from weft import nn
+from weft.compiler.dtypes import bfloat16, float16
+from weft.compiler.storage import convert, readable
+from weft.runtime.eager import plan
+
+OFTEN = 20
+HALVES = [float16, bfloat16]
+
+
+@pytest.fixture(autouse=True)
+def no_plans():
+    plan.forget()
+
+
+def bits(x):
+    return x.dtype, x.shape, np.ascontiguousarray(x.array).tobytes()
+
+
+def floats_of_all_kinds():
+    rng = np.random.default_rng(0)
+    any_bits = rng.integers(0, 1 << 32, 20000, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    near = (rng.standard_normal(20000) * 10.0 ** rng.integers(-9, 6, 20000)).astype(np.float32)
+    edges = [0.0, -0.0, 65504, 65519.99, 65520, 1e-8, 2.0**-24, 2.0**-25, 2.0**-14, np.inf, -np.inf, np.nan, 1 + 2**-11]
+    return np.concatenate([any_bits, near, np.array(edges, np.float32)])
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_rounding_gives_the_bits_of_numpy(dtype):
+    given = floats_of_all_kinds()
+    x = weft.tensor(given)
+    for _ in range(OFTEN):
+        found = x.to(dtype)
+    assert found.array.view(np.uint16).tolist() == convert(given, dtype).view(np.uint16).tolist()
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_every_number_is_widened_exactly(dtype):
+    x = weft.zeros(1 << 16, dtype=dtype)
+    x.array.view(np.uint16)[:] = np.arange(1 << 16)
+    for _ in range(OFTEN):
+        found = x.float()
+    expected = np.asarray(readable(x.array)).astype(np.float32)
+    assert found.array.view(np.uint32).tolist() == expected.view(np.uint32).tolist()
+
+
+def functions(n):
+    f, rng = nn.functional, np.random.default_rng(n)
+    places = weft.tensor(rng.integers(0, n, (n, n)))
+    single, wide = weft.tensor(0.3), weft.tensor(rng.standard_normal((n, n)).astype(np.float32))
+    return {
+        "arithmetic": lambda x, y: (x + y) * (x - y) / (y * y + 1),
+        "numbers": lambda x, y: x * 0.1 + 0.1 - 1 / (2 - y),
+        "tensors of no dimensions": lambda x, y: x * single + single * y,
+        "with float32": lambda x, y: (x + wide) * y,
+        "with integers": lambda x, y: x * places + y,
+        "comparisons": lambda x, y: weft.where(x > 0.1, x, y) * (x >= y),
+        "functions": lambda x, y: x.exp() * y.relu() + x.abs(),
+        "sums": lambda x, y: x.sum() + y.sum(0) + x.mean(1) + x.amax(0),
+        "wider sums": lambda x, y: x.sum(dtype=weft.float32) + wide.sum(dtype=x.dtype),
+        "types": lambda x, y: x.double() + y.long() + x.bool(),
+        "another half": lambda x, y: x.half() + y.bfloat16(),
+        "movements": lambda x, y: weft.cat([x, y])[::2, 1:] + x.clone()[:, 1:],
+        "transposed": lambda x, y: x.t() * y + y.t().contiguous(),
+        "broadcast": lambda x, y: x.unsqueeze(0) + y.unsqueeze(1),
+        "products": lambda x, y: x @ y + x @ y[0],
+        "lookups": lambda x, y: x.gather(1, places) + y[places[0]],
+        "composites": lambda x, y: x.softmax(-1) + f.gelu(y) + f.layer_norm(x, (n,)),
+        "losses": lambda x, y: f.mse_loss(x, y) + x.var() + x.norm(),
+        "in place": lambda x, y: x.clone().mul_(0.3).add_(y).add_(0.1),
+    }
+
+
+def operands(n, dtype):
+    rng = np.random.default_rng(n + 1)
+    return [weft.tensor(rng.standard_normal((n, n)).astype(np.float32)).to(dtype) for _ in range(2)]
+
+
+@pytest.mark.parametrize("name", functions(3))
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("n", [1, 5, 33])
+def test_calls_that_come_often_have_the_bits_of_the_first(n, dtype, name):
+    function, (x, y) = functions(n)[name], operands(n, dtype)
+    first = bits(function(x, y))
+    for _ in range(OFTEN):
+        again = function(x, y)
+    assert bits(again) == first
+
+
+DIFFERENTIABLE = [
+    "arithmetic", "numbers", "with float32", "comparisons", "functions", "sums", "transposed", "products", "lookups",
+    "composites", "losses",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_gradients_too(dtype, name):
+    function = functions(7)[name]
+
+    def gradients():
+        x, y = (t.requires_grad_() for t in operands(7, dtype))
+        function(x, y).sum().backward()
+        return bits(x.grad), bits(y.grad)
+
+    first = gradients()
+    for _ in range(OFTEN):
+        again = gradients()
+    assert again == first
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_large_ones(dtype):
+    x, y = operands(600, dtype)
+    first = bits(x * y + 1), bits(x.sum(1)), bits(x.float()), bits(x.softmax(-1))
+    for _ in range(OFTEN):
+        again = bits(x * y + 1), bits(x.sum(1)), bits(x.float()), bits(x.softmax(-1))
+    assert again == first
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_elementwise_ops_give_the_bits_of_torch(name):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(5)
+    given = [rng.standard_normal((9, 21)).astype(np.float32) for _ in range(2)]
+
+    def result(library):
+        x, y = (library.tensor(a).to(getattr(library, name)) for a in given)
+        for _ in range(OFTEN):
+            out = ((x + y) * 0.1 - x / y) * (x > 0) + library.maximum(x, y).t().contiguous().t()
+        return out.float().numpy()
+
+    assert result(weft).tolist() == result(torch).tolist()
+
+
+def test_native_code_takes_them():
+    x, y = operands(4, bfloat16)
+    for call in (lambda: x * y, lambda: x + 1, lambda: x.float(), lambda: x.sum(), lambda: x.softmax(-1), x.clone):
+        for _ in range(OFTEN):
+            call()
+        assert (native_calls(call) >= 1) is IS_NATIVE
