@@ -7,6 +7,7 @@ tensors in between. The steps are those that the rules take on tensors, so the b
 """
 
 from math import prod
+from time import thread_time
 
 from ...compiler.autodiff import vjp
 from ...compiler.dtypes import DType
@@ -143,21 +144,28 @@ class ArrayProgram:
                 for number, output in zip(self.fused.results, outputs):
                     values[number] = output
                 return values
-        elif self.quick is not None:
+            began = thread_time()
+            self._compute(values)
+            self.fused.took(thread_time() - began)
+            return values
+        if self.quick is not None:
             outputs = self.quick.outputs(inputs)
             if outputs is not None:
                 for number, output in zip(self.quick.results, outputs):
                     values[number] = output
                 return values
+        self._compute(values)
+        return values
+
+    def _compute(self, values):
         if not self.may_warn:
             self._take_steps(values)
-            return values
+            return
         token = enter_quiet(QUIET)
         try:
             self._take_steps(values)
         finally:
             leave_quiet(token)
-        return values
 
     def _take_steps(self, values):
         for function, take, into, ended in self.steps:

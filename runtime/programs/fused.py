@@ -15,8 +15,10 @@ from .large import LargeProgram
 from .program import linked, load_code
 from .sizes import Sizes
 
-# A step takes about half a nanosecond for each element.
+# A step takes about half a nanosecond for each element. Some of NumPy's, a remainder or a sum at computed places, take
+# fifty times that: such a step counts as many elements as others would have computed meanwhile.
 ELEMENTS_BEFORE = 1 << 26
+ELEMENTS_OF_A_SECOND = 2e9
 # Finding a program on disk, or making that for many sizes one for these, takes a millisecond or two.
 ELEMENTS_BEFORE_FINDING = 1 << 21
 FEWEST_ELEMENTS = 1 << 14
@@ -75,6 +77,13 @@ class Fused:
             if program is None:
                 return None
         return program.call([inputs[k] for k in program.inputs], inputs)
+
+    def took(self, seconds):
+        """The steps were taken, and took so much of the processor's time."""
+        more = int(seconds * ELEMENTS_OF_A_SECOND) - self.worth
+        if self.worth and more > 0:
+            self.account.left -= more
+            self.spent += more
 
     def ready(self, compiles):
         """The program for row-major operands, whatever was computed so far; None if it is not there and is not to be
