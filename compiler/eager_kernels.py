@@ -35,6 +35,8 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=F
     in_rows: for every row of two loops, of which the table says after the places of these strides, the outer one first:
     its extent, and how many bytes one turn moves each of the addresses.
 
+    Of an op that checks what it is given, the address of a word (i64) follows the result: 1 if it fails, else 0.
+
     lying: the types of the operands and of the result in memory, where floats of 16 bits are among them: these are
     computed with as float32. A NUMBER is rounded to such a type."""
     module = Module(target)
@@ -42,11 +44,14 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=F
     lanes = min(_lanes(e, target) for e in elements)
     b = Builder(module, "weft_kernel", [("table", PTR), ("n", I64)])
     table, n = b.arguments
-    count = len(elements)
-    pointers = [b.load(b.offset(table, k, 8), PTR) for k in range(count + 1)]
+    count, checks = len(elements), looks_at(op, dtypes)
+    n_places = count + 1 + checks
+    pointers = [b.load(b.offset(table, k, 8), PTR) for k in range(n_places)]
     single = single or [None] * count
     word = lambda k: b.load(b.offset(table, k, 8), I64)  # noqa: E731
-    strides = [b.splat(word(count + 1 + k), lanes) if one == STRIDED else None for k, one in enumerate(single)]
+    strides = [b.splat(word(n_places + k), lanes) if one == STRIDED else None for k, one in enumerate(single)]
+    if checks:
+        b.store(b.const(0, I64), pointers[-1])
     *memory, into = [half_in_memory(d) for d in lying] or [None] * (count + 1)
 
     def row(pointers):
@@ -54,14 +59,16 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=F
         given = [_given(b, p, e, lanes, one, stride, half) for p, e, one, stride, half in operands]
 
         def body(j, mask):
-            operands = [one(j, mask) for one in given]
-            _store(b, op.lower(b, *operands, **attributes), pointers[-1], j, mask, into)
+            operands, fails = [one(j, mask) for one in given], {}
+            if checks:
+                fails["fail"] = lambda bad: _note(b, bad, mask, pointers[-1])
+            _store(b, op.lower(b, *operands, **fails, **attributes), pointers[count], j, mask, into)
             return []
 
         reduce_row(b, n, lanes, [], body)
 
     if in_rows:
-        first, n_words = 2 * count + 1, count + 2
+        first, n_words = n_places + count, n_places + 1
         outer, inner = ([word(at + k) for k in range(n_words)] for at in (first, first + n_words))
         with b.loop(0, outer[0], 1) as i:
             starts = _moved(b, pointers, i, outer[1:])
@@ -71,6 +78,17 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=F
         row(pointers)
     b.finish()
     return str(module)
+
+
+def looks_at(op, dtypes):
+    """Whether the op checks operands of these types."""
+    return op.checks_on(all(d.is_floating_point for d in dtypes))
+
+
+def _note(b, bad, mask, flag):
+    """Where something is bad that counts, the word says so."""
+    with b.when(b.any_lane(b.and_(bad, mask) if mask is not None else bad)):
+        b.store(b.const(1, I64), flag)
 
 
 def _moved(b, pointers, turns, steps):

@@ -4,6 +4,7 @@ from math import prod
 
 import numpy as np
 
+from ...compiler.eager_kernels import looks_at
 from ..code import kernels
 from ..programs.evaluate import contiguous
 from .eager_steps import MOST_HALVES, MOST_WRITTEN, Builder, NoSteps
@@ -46,6 +47,8 @@ def changes_of(plan, layouts):
     if max(prod(m.shape) for m in written) > most:
         raise NoSteps("so many elements that threads may share them, or Python go on meanwhile")
     types = op.compute_dtype(metas, plan.default_dtype)[0]
+    if op.kind == "elementwise" and looks_at(op, types):
+        raise NoSteps("an op that may fail when something is written already")
     if op.kind == "elementwise":
         builder.elementwise(op, plan.attributes, types, operands, operands[0])
     elif any(x.dtype is not d for x, d in zip(operands, types)):

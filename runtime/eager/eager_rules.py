@@ -63,6 +63,8 @@ def _append_kernel(builder, program, metas):
     for _, take, into, _ in program.steps:
         op, attributes, types, meta = program.notes[into]
         require_kernel(op, types, attributes, meta.dtype)
+        if eager_kernels.looks_at(op, types):
+            raise NoSteps("a rule that may fail when something is written already")
         # What a step makes is numbered downwards from -1, until it is known how much is given.
         numbers = tuple([made[k] if k in made else table.position(k, d) for k, d in zip(take, types)])
         steps.append((op, attributes, types, numbers))

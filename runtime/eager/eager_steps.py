@@ -44,6 +44,7 @@ MOST_ELEMENTS = 1 << 18  # of a result: those that are larger come from programs
 MOST_HALVES = 1 << 22  # of 16 bits, for which there are no programs: done in a millisecond or two
 MOST_WRITTEN = 1 << 20  # where nothing is computed: as many as take a third of a millisecond
 MOST_SOLVED = 1 << 14  # elements of a matrix that is factorized while the interpreter's lock is held
+MOST_DIVIDED = 1 << 10  # integers by a single one
 MOST_ROUNDS_OF_FEW = 1 << 12  # of rounds of less than 16 elements, for which NumPy has better ways
 STRIDED = eager_kernels.STRIDED
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
@@ -318,17 +319,27 @@ class Builder:
         if not lying:
             operands = [self.converted(x, dtype) for x, dtype in zip(operands, types)]
         *outer, (size, inner) = _loops(operands, out)
+        n, checks = len(operands), eager_kernels.looks_at(op, types)
+        if checks and not op.checks and size > MOST_DIVIDED and inner[n - 1] == 0:
+            raise NoSteps("many integers that are divided by one, which NumPy does by multiplying")
+        flags = [self.new_value((), int64)] if checks else []
+        outer = [(extent, (*steps, *[0] * len(flags))) for extent, steps in outer]
         single = tuple(
             eager_kernels.NUMBER if x.is_number else _SINGLE.get(s, STRIDED) for x, s in zip(operands, inner)
         )
-        values, strides = [*operands, out], list(inner[:-1]) if STRIDED in single else []
+        values, strides = [*operands, out, *flags], list(inner[:n]) if STRIDED in single else []
         in_rows = bool(outer) and 4 * len(values) + 1 <= MOST_TABLE
         if in_rows:
             rest, of_rows = outer[:-2], [(1, (0,) * len(values)), *outer][-2:]
-            words = [word for n, steps in of_rows for word in (n, *_in_bytes(steps, values))]
-            outer, strides = rest, [*inner[:-1], *words]
+            words = [word for extent, steps in of_rows for word in (extent, *_in_bytes(steps, values))]
+            outer, strides = rest, [*inner[:n], *words]
+        if outer and checks:
+            raise NoSteps(f"{op.name} of many dimensions, which looks at its operands")
         address = kernels.elementwise_address(op, types, attributes, single, in_rows, lying)
         self.append_in_loops(outer, values, kind=ELEMENTWISE, elementwise=address, strides=strides, size=size)
+        if checks:
+            flag = self.place(flags[0].slot)
+            self.steps.append(Step(kind=LIMITS, lowest=flag, highest=flag, numbers=[0] * 9))
 
     def append_in_loops(self, loops, values, **facts):
         """A step in loops, each an extent and strides of the values in elements."""
@@ -383,10 +394,8 @@ class Builder:
 
 def require_kernel(op, types, attributes, dtype):
     """NoSteps unless native code has a kernel of an elementwise op from these types to this one, with NumPy's bits."""
-    # What has to look at integers, a divisor of 0 for one, raises, which kernels cannot.
-    looks = op.checks or "checks-integers" in op.traits and not all(d.is_floating_point for d in types)
     refusal = op.extra.get("eager_only")
-    if op.lower is None or looks or refusal is not None and refusal(types, attributes) is not None:
+    if op.lower is None or refusal is not None and refusal(types, attributes) is not None:
         raise NoSteps(f"{op.name} is computed by NumPy")
     if not {*types, dtype} <= {*_TYPES}:
         raise NoSteps(f"{op.name} on other types than float32, float64, int64, int32 and bool")
