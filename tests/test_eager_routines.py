@@ -25,6 +25,9 @@ CALLS = {
     "cumsum": lambda x: x.cumsum(1),
     "cumsum of columns": lambda x: x.cumsum(0),
     "cumsum of a transposed": lambda x: x.t().cumsum(1),
+    "cumsum of the middle": lambda x: x.reshape(5, 3, 2).cumsum(1),
+    "cumsum of whole numbers": lambda x: (x * 9).long().cumsum(0) * x.sum(),
+    "cumprod of columns": lambda x: x.cumprod(0),
     "cumprod": lambda x: x.cumprod(1),
     "cummax": lambda x: x.cummax(1).values,
     "logcumsumexp": lambda x: weft.logcumsumexp(x, 1),
@@ -56,7 +59,7 @@ def test_routines_have_the_bits_of_python(name, dtype):
     assert all(one == found[0] for one in found)
 
 
-@pytest.mark.parametrize("name", ("sort", "topk", "cumsum", "cumprod", "cummax"))
+@pytest.mark.parametrize("name", ("sort", "topk", "cumsum", "cumsum of columns", "cumprod", "cummax"))
 def test_routines_are_native(name):
     x = weft.tensor(np.asarray(numbers(5, 6)))
     for _ in range(4 * TIMES):

@@ -114,20 +114,6 @@ def _scan(name, infer, evaluate, step, row_step, n_operands=1, **facts):
     def refused(kinds, attributes):
         return "bools are scanned by NumPy" if dtypes.bool_ in kinds else None
 
-    columns = register(
-        Op(
-            f"{name}_columns",
-            "scan",
-            lambda operands, attributes, default_float: infer(operands, attributes),
-            evaluate,
-            vjp=facts["vjp"],
-            kernel=_running(step),
-            extra={"eager_only": refused},
-            samples=facts["samples"],
-            on_complex=True,
-            oracle=facts["oracle"],
-        )
-    )
     rows = routine(
         f"{name}_rows",
         infer,
@@ -137,6 +123,20 @@ def _scan(name, infer, evaluate, step, row_step, n_operands=1, **facts):
         vjp=tuple(_of_rows(rule) for rule in facts["vjp"]),
         samples=lambda: [Sample(tuple(samples.numbers(k, (5, 4)) for k in range(n_operands)))],
         oracle=lambda torch, *operands: _torch_rows(torch, facts["oracle"], operands),
+    )
+    columns = register(
+        Op(
+            f"{name}_columns",
+            "scan",
+            lambda operands, attributes, default_float: infer(operands, attributes),
+            evaluate,
+            vjp=facts["vjp"],
+            kernel=_running(step),
+            extra={"eager_only": refused, "along_rows": rows},
+            samples=facts["samples"],
+            on_complex=True,
+            oracle=facts["oracle"],
+        )
     )
 
     def decompose(*operands, axis):
