@@ -28,9 +28,11 @@ def shape_given(sizes):
 
 def broadcast_shapes(name, shapes):
     """NumPy broadcasting of several shapes; OpError names the first dimension that does not fit."""
-    first = shapes[0]
+    # Of one element: a number beside a tensor, mostly.
+    sized = [s for s in shapes if len(s)] or shapes
+    first = sized[0]
     # Python looks at the numbers in tuples before their lengths: of an extent known at run time that is a question.
-    if all(len(s) == len(first) and s == first for s in shapes):
+    if all(len(s) == len(first) and s == first for s in sized):
         return first
     ndim = max(len(s) for s in shapes)
     result = []

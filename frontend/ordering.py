@@ -440,9 +440,12 @@ def _checked_weights(input, num_samples, replacement):
     weights = _values(input).astype(np.float64)
     if not replacement and num_samples > weights.shape[-1]:
         raise RuntimeError(f"cannot sample n_sample > prob_dist.size(-1) samples without replacement: {num_samples}")
-    if not np.isfinite(weights).all() or (weights < 0).any():
+    totals = weights.sum(-1)
+    # Finite sums of what is not negative tell most; a sum of finite weights may be too large, too.
+    is_sure = weights.size and weights.min() >= 0 and np.isfinite(totals).all()
+    if not is_sure and (not np.isfinite(weights).all() or (weights < 0).any()):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
-    if weights.size and (weights.sum(-1) <= 0).any():
+    if weights.size and (totals <= 0).any():
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     return weights
 

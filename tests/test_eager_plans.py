@@ -229,3 +229,33 @@ def test_an_index_out_of_range_is_the_error_of_eager_mode_in_a_program_too(monke
         messages.add(str(error.value))
     plan.forget()
     assert len(messages) == 1
+
+
+def plans_of(name):
+    return [p for p in plan._plans.values() if p.op.name == name]
+
+
+def test_an_op_that_comes_with_other_shapes_has_plans_at_once():
+    plan.forget()
+    # Shapes that no other test has: native code may know those.
+    for n in (3, 4, 5):
+        assert weft.zeros(n, 1, 1, 1, 7).exp().sum() == 7 * n
+    assert [p.meta.shape[0] for p in plans_of("exp")] == [4, 5]
+    # Not where a number is another one each time.
+    for n in (2.5, 3.5, 4.5):
+        weft.full((2, 1, 1, 1, 7), 4.0).pow(n)
+    assert plans_of("power") == []
+
+
+def test_of_many_shapes_native_code_is_told_of_those_that_come_often(monkeypatch):
+    monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 8)
+    plan.forget()
+    few, many = plan._FEW_SHAPES, plan._FEW_SHAPES + 4
+    for n in range(1, many + 1):
+        x = weft.full((n, 1, 1, 1, 1, 3), 0.5)
+        expected = np.full(x.shape, np.exp(np.float32(0.5))).tolist()
+        assert [x.exp().tolist() for _ in range(9)] == [expected] * 9
+    assert [p.native is not None for p in plans_of("exp")] == [True] * few + [False] * 4
+    for _ in range(plan._CALLS_OF_MANY * 7):
+        x.exp()
+    assert [p.native is not None for p in plans_of("exp")] == [True] * few + [False] * 3 + [True]

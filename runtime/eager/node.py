@@ -311,7 +311,7 @@ class Recording:
 
     __slots__ = (
         "plan", "kind", "differentiated", "saved", "released", "reads_out", "has_saved", "has_numbers", "asked",
-        "derivative", "left", "native", "held", "rules",
+        "derivative", "left", "native", "held", "rules", "has_waited",
     )  # fmt: skip
 
     def __init__(self, plan, operands, differentiated):
@@ -323,6 +323,7 @@ class Recording:
         self.has_saved, self.has_numbers = self.reads_out or bool(needed), None in self.released
         self.asked, self.derivative, self.rules = False, None, False
         self.held, self.native, self.left = {}, None, plan_module.CALLS_BEFORE_NATIVE
+        self.has_waited = False
 
     def plain_rules(self):
         """What plain_rules.py says of the plan."""

@@ -33,6 +33,8 @@ CONVERSIONS_BEFORE_NATIVE = 64
 _CALLS_WITHOUT_COMPILER = 1 << 20  # until it is asked again, because it may be on disk by then
 _plans = {}
 _asked = set()
+_told_of = {}  # (op, Plan or Recording) -> how many of them have asked to be told to native code
+_FEW_SHAPES, _CALLS_OF_MANY = 32, 3
 _PLAIN = frozenset((type(None), bool, int, str, DType))
 _NATIVE = "weft.runtime.replay.eager_native"
 
@@ -54,7 +56,7 @@ class Plan:
 
     __slots__ = (
         "op", "metas", "meta", "attributes", "default_dtype", "run", "shows", "recordings", "is_floating", "program",
-        "left", "kinds", "native",
+        "left", "kinds", "native", "has_waited",
     )  # fmt: skip
 
     def __init__(self, op, arrays, metas, meta, attributes, default_dtype):
@@ -62,7 +64,7 @@ class Plan:
         self.op, self.metas, self.meta, self.attributes = op, metas, meta, attributes
         self.default_dtype = default_dtype
         self.run = self.shows = self.program = self.native = None
-        self.left = CALLS_BEFORE_NATIVE
+        self.left, self.has_waited = CALLS_BEFORE_NATIVE, False
         self.recordings = {}
         self.is_floating = meta.dtype.is_differentiable
 
@@ -102,11 +104,14 @@ def _token(value):
 
 def plan_for(key, op, arrays, attributes, default_dtype):
     """The plan of a key, made if it is time; else None. Raises what the op's infer raises of such operands."""
-    # What changes a part does it at another place next time.
-    if key not in _asked and (op.change is not None or not _is_large(arrays)):
+    # What changes a part does it at another place next time, and a number is another one. Of other ops whose second
+    # call is like no call before, shapes may be different in every call: computing without a plan takes as long as
+    # making one.
+    asked = key if op.change is not None or float in map(type, attributes.values()) else op
+    if asked not in _asked and (op.change is not None or not _is_large(arrays)):
         if len(_asked) >= _MOST_PLANS:
             _asked.clear()
-        _asked.add(key)
+        _asked.add(asked)
         return None
     plan = _make(op, arrays, dict(attributes), default_dtype)
     if plan is not None:
@@ -134,17 +139,34 @@ def forget():
     """Drop all plans: each is made anew when it is asked for."""
     _plans.clear()
     _asked.clear()
+    _told_of.clear()
     _forget_fused()
 
 
 def take_over(plan, requires, arrays):
     """Let native code have the plan if it can take it, for operands that lie in memory like these."""
-    plan.left = _told("take_over", plan, requires, arrays, busy=CALLS_BEFORE_NATIVE)
+    plan.left = _calls_of_many(plan, plan.op)
+    if not plan.left:
+        plan.left = _told("take_over", plan, requires, arrays, busy=CALLS_BEFORE_NATIVE)
 
 
 def take_over_derivative(recording, cotangent):
     """Let native code have the derivative if it can take it, for cotangents that lie in memory like this one."""
-    recording.left = _told("take_over_derivative", recording, cotangent, busy=CALLS_BEFORE_NATIVE)
+    recording.left = _calls_of_many(recording, recording.plan.op)
+    if not recording.left:
+        recording.left = _told("take_over_derivative", recording, cotangent, busy=CALLS_BEFORE_NATIVE)
+
+
+def _calls_of_many(asking, op):
+    """How many calls more have to come before native code is told of one more plan, or derivative, of an op that comes
+    with many shapes. Telling it costs as much as dozens of calls in Python, which of shapes that change from call to
+    call may never come."""
+    if asking.has_waited:
+        return 0
+    asking.has_waited = True
+    kind = op, asking.__class__
+    _told_of[kind] = n = _told_of.get(kind, 0) + 1
+    return 0 if n <= _FEW_SHAPES else _CALLS_OF_MANY * (CALLS_BEFORE_NATIVE - 1)
 
 
 def take_over_update(rule):
