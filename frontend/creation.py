@@ -1,7 +1,7 @@
 """Functions that make tensors."""
 
 import functools
-from math import inf
+from math import inf, prod
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from .placement import check_placement
 from .runtime.state import random
 from .runtime.state.device import require_cpu
 from .runtime.state.exposure import shown
-from .runtime.state.modes import state
+from .runtime.state.modes import state, watching
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor, _apply, tensor_of
 
@@ -179,8 +179,20 @@ def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
 def filled(shape, number, dtype, requires_grad):
     if dtype.__class__ is not dtypes.DType:
         dtype = dtype_of(dtype)
-    made = _apply(source.full, (number,), {"shape": shape, "dtype": dtype})
+    if number.__class__ is int and number == 0 and _is_made_at_once(shape, dtype):
+        made = tensor_of(np.zeros(shape, dtype.numpy))
+    else:
+        made = _apply(source.full, (number,), {"shape": shape, "dtype": dtype})
     return _finish(made, requires_grad) if requires_grad else made
+
+
+def _is_made_at_once(shape, dtype):
+    """Whether an op would take longer to find than the few elements take, which are of another shape each time in many
+    loops: outside of calls in flight, where nobody looks on."""
+    return dtype in _PLAIN and state.frame is None and not watching and prod(shape) <= _SMALL
+
+
+_PLAIN = frozenset((dtypes.float32, dtypes.float64, dtypes.int64, dtypes.bool_))
 
 
 def zeros(*sizes, size=None, dtype=None, requires_grad=False, **placement):
@@ -232,6 +244,8 @@ def arange(start=0, end=None, step=1, *, dtype=None, requires_grad=False, **plac
     if dtype is None and start.__class__ is end.__class__ is step.__class__ is int and start <= end and step > 0:
         # Nearly always, and nothing has to be asked of these.
         shape = ((end - start + step - 1) // step,)
+        if _is_made_at_once(shape, dtypes.int64) and -_EXACT < start <= end < _EXACT:
+            return _finish(tensor_of(np.arange(start, end, step)), requires_grad)
         return _finish(_apply(source.arange, (start, step), {"shape": shape, "dtype": dtypes.int64}), requires_grad)
     # A bool counts as the number it is.
     start, end, step = (int(v) if isinstance(v, bool) else v for v in map(plain, (start, end, step)))
@@ -324,7 +338,7 @@ def eye(n, m=None, *, dtype=None, requires_grad=False, **placement):
     return _finish(tensor_of(array), requires_grad)
 
 
-_SMALL = 1 << 12
+_SMALL, _EXACT = 1 << 12, 1 << 60
 
 
 @functools.lru_cache(64)

@@ -259,3 +259,34 @@ def test_of_many_shapes_native_code_is_told_of_those_that_come_often(monkeypatch
     for _ in range(plan._CALLS_OF_MANY * 7):
         x.exp()
     assert [p.native is not None for p in plans_of("exp")] == [True] * few + [False] * 3 + [True]
+
+
+def test_small_zeros_and_ranges_are_those_of_large_ones():
+    """They are made without an op, which is looked for by shape."""
+    for dtype in (weft.float32, weft.float64, weft.int64, weft.bool, weft.float16, weft.complex64, weft.int8):
+        few, many = weft.zeros(3, 2, dtype=dtype), weft.zeros(3 << 12, 2, dtype=dtype)
+        assert few.dtype is many.dtype is dtype and few.tolist() == many[:3].tolist()
+        few[1, 1] = 1
+        assert weft.zeros(3, 2, dtype=dtype).tolist() == many[:3].tolist()
+    assert weft.zeros(2, 0).shape == (2, 0) and weft.zeros(()).item() == 0.0
+    x = weft.zeros(3, requires_grad=True)
+    (x * weft.arange(3)).sum().backward()
+    assert x.is_leaf and x.grad.tolist() == [0.0, 1.0, 2.0]
+    assert weft.arange(2, 11, 3).tolist() == weft.arange(2, 2 + 3 * (1 << 13), 3)[:3].tolist() == [2, 5, 8]
+    assert weft.arange(0).dtype is weft.int64 and weft.arange(5, 5).tolist() == []
+    with weft.inference_mode():
+        assert weft.zeros(2).is_inference() and weft.arange(3).is_inference()
+
+
+def test_views_of_other_parts_every_time():
+    x = weft.arange(24.0).reshape(2, 3, 4).requires_grad_()
+    found = [x[i, j : j + 2].t() for i in range(2) for j in range(2)]
+    assert [y._base is x or y._base is x._base for y in found] == [True] * 4
+    sum(k * y.sum() for k, y in enumerate(found, 1)).backward()
+    rows = [[1, 3, 2], [3, 7, 4]]
+    assert x.grad.tolist() == [[[float(n)] * 4 for n in row] for row in rows]
+    with weft.no_grad():
+        found[0].zero_()
+    assert x[0, :2].sum() == 0 and x._version > 0
+    with pytest.raises(RuntimeError, match="shape"):
+        x.reshape(5, 5)

@@ -107,6 +107,8 @@ def _asked(op, operands, default_dtype):
 
 
 def _apply_unplanned(op, operands, attributes):
+    if op.kind == "view" and op is not data and operands[0].__class__ is Tensor:
+        return _view_unplanned(op, operands, attributes)
     if op.kind == "composite" and op.evaluate is None:
         return _composite(op, operands, attributes)
     metas = [x if isinstance(x, Tensor) else number_meta(x) for x in operands]
@@ -121,6 +123,20 @@ def _apply_unplanned(op, operands, attributes):
         if inferring and state.inference:
             show_inferred(op, out, operands[0])
     if state.grad_enabled and not (is_inference(out) and is_view_op(op)):
+        _record(op, operands, attributes, out)
+    return out
+
+
+def _view_unplanned(op, operands, attributes):
+    """The same of a view, of which nothing is computed: loops cut other parts every time."""
+    x = operands[0]
+    array = x.array
+    op.infer(operands, attributes, state.default_dtype)
+    out = tensor_of(op.evaluate(array, **attributes))
+    show(out, x, array)
+    if inferring and state.inference:
+        show_inferred(op, out, x)
+    if x._requires_grad and state.grad_enabled and not is_inference(out):
         _record(op, operands, attributes, out)
     return out
 

@@ -35,6 +35,7 @@ _plans = {}
 _asked = set()
 _told_of = {}  # (op, Plan or Recording) -> how many of them have asked to be told to native code
 _FEW_SHAPES, _CALLS_OF_MANY = 32, 3
+_WHOLE = frozenset((int,))
 _PLAIN = frozenset((type(None), bool, int, str, DType))
 _NATIVE = "weft.runtime.replay.eager_native"
 
@@ -76,13 +77,14 @@ def add_attributes(key, attributes):
         kind = value.__class__
         if kind is tuple:
             for x in value:
-                if x.__class__ is not int:
+                if x.__class__ is not int and not (x.__class__ is tuple and _WHOLE.issuperset(map(type, x))):
                     return _with_tokens(key, attributes)
         elif kind is not int:
             are_whole = False
             if kind not in _PLAIN:
                 return _with_tokens(key, attributes)
-    # What most attributes are: equal where they are of the same class. Those of views are integers and tuples of them.
+    # What most attributes are: equal where they are of the same class. Those of views are integers and tuples of them,
+    # or of such tuples.
     return (*key, *attributes.items()) if are_whole else (*key, *attributes.items(), *map(type, attributes.values()))
 
 
@@ -104,10 +106,11 @@ def _token(value):
 
 def plan_for(key, op, arrays, attributes, default_dtype):
     """The plan of a key, made if it is time; else None. Raises what the op's infer raises of such operands."""
-    # What changes a part does it at another place next time, and a number is another one. Of other ops whose second
-    # call is like no call before, shapes may be different in every call: computing without a plan takes as long as
-    # making one.
-    asked = key if op.change is not None or float in map(type, attributes.values()) else op
+    # What changes or shows a part does it at another place next time, and a number is another one. Of other ops whose
+    # second call is like no call before, shapes may be different in every call: computing without a plan takes as long
+    # as making one.
+    moves = op.change is not None or op.kind == "view"
+    asked = key if moves or float in map(type, attributes.values()) else op
     if asked not in _asked and (op.change is not None or not _is_large(arrays)):
         if len(_asked) >= _MOST_PLANS:
             _asked.clear()
