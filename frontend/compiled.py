@@ -156,7 +156,7 @@ class CompiledFunction(Calls):
             return self(*args, **kwargs)
         way = contest.way(self._expected(args, kwargs))
         if way is None:
-            self._n_left.value = contest.pause
+            self._n_left.value = contest.nothing_to_find_out()
             return self(*args, **kwargs)
         self._eagerly.value = way is not REPLAYED
         result, seconds = timed(self, args, kwargs)

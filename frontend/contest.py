@@ -19,6 +19,7 @@ from .runtime.state.tensor import Tensor
 
 # So many calls come before the first trial, and so many times as many before each further one.
 AFTER, _LONGER = 32, 4
+MOST_UNASKED = 128  # calls that come before the next question, where there was nothing to find out
 ALL_FOLLOWED = 8  # so many, if all of them were followed step by step
 NEVER = 2**60
 REPLAYED, EAGER, WARMING = "replayed", "eager", "warming"
@@ -54,19 +55,20 @@ class Contest:
     pause: how many calls come before the next trial. seconds: what calls of the last trial took, by way. limit: of
     calls that take longer replayed, nobody asks. goes_many_ways: why there is a trial; followed: what says how many
     calls were followed step by step, and how many there were when it was asked last. eager_before: what an eager call
-    took in the last trial, if that was quicker and nothing has changed since. look_after: how many eager calls come
-    before one that is timed."""
+    took in the last trial, if that was quicker and nothing has changed since. unasked: how many calls come before the
+    next question, where there was nothing to find out. look_after: how many eager calls come before one that is
+    timed."""
 
     __slots__ = (
-        "is_eager", "for_nodes", "pause", "seconds", "limit", "goes_many_ways", "followed", "eager_before", "_n_tried",
-        "_n_left", "_n_slow", "look_after", "_slow",
+        "is_eager", "for_nodes", "pause", "seconds", "limit", "goes_many_ways", "followed", "eager_before", "unasked",
+        "_n_tried", "_n_left", "_n_slow", "look_after", "_slow",
     )  # fmt: skip
 
     def __init__(self):
         self.is_eager, self.for_nodes, self.pause, self.seconds, self.limit = False, False, AFTER, {}, _LONG
         self.goes_many_ways, self.followed, self.eager_before = False, (None, 0, 0), None
         self._n_tried = self._n_left = self._n_slow = 0
-        self.look_after, self._slow = _FEWEST, 0.0
+        self.look_after, self._slow, self.unasked = _FEWEST, 0.0, AFTER
 
     def way(self, usual):
         """How the next call of a trial is made; None: there is nothing to find out. usual: the UsualFrame that it is
@@ -78,6 +80,11 @@ class Contest:
             self.seconds = {REPLAYED: [], EAGER: [], WARMING: []}
             self.limit = (_LONG_IN_PYTHON if runs_python(usual) else _LONG) if is_few else 0.0
         return TRIAL[self._n_tried]
+
+    def nothing_to_find_out(self):
+        """How many calls come before the next question, which takes as long as a small call."""
+        self.unasked = min(2 * self.unasked, MOST_UNASKED)
+        return max(self.pause, self.unasked)
 
     def _goes_many_ways(self, usual):
         """Whether many of the calls since the last time were followed step by step. usual: as for `way`."""
