@@ -254,8 +254,11 @@ class Sweep:
                 self.captured.setdefault((id(target), place), self.captured[(id(node), index)])
 
     def pass_on(self, node, cotangents):
+        relevant, captured = self.relevant, self.captured
         for edge, cotangent in zip(node.edges, cotangents or ()):
-            if edge is not None and cotangent is not None and (self.relevant is None or self.is_wanted(edge)):
+            if edge is None or cotangent is None:
+                continue
+            if relevant is None or id(edge[0]) in relevant or captured and (id(edge[0]), edge[1]) in captured:
                 self.contribute(*edge, cotangent)
 
     def is_wanted(self, edge):
