@@ -289,31 +289,54 @@ def _no_windows(input, axis, count):
 
 def as_strided(input, size, stride, storage_offset=None):
     """Elements of the memory that input shows, at offset + sum of index times stride: a copy."""
-    size, stride, start = tuple(size), tuple(stride), storage_offset or 0
+    size, stride = tuple(size), tuple(stride)
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape: {size} and {stride}")
-    _check_memory(input, storage_offset)
     if any(s < 0 for s in stride):
         raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {stride}")
-    positions = np.full(size, start, np.int64)
-    for axis, (count, step) in enumerate(zip(size, stride)):
-        positions += step * np.arange(count).reshape([-1 if k == axis else 1 for k in range(len(size))])
-    if positions.size and positions.max() >= input.numel():
-        raise RuntimeError(
-            f"as_strided: sizes {size}, strides {stride} and storage offset {start} are out of bounds for "
-            f"{input.numel()} elements"
-        )
+    known = _elements_at(input)
+    # The offset counts from the beginning of the memory, which other elements than those of input may be at.
+    start = 0 if storage_offset is None else storage_offset - (0 if input._base is None else input.storage_offset())
+    positions, n_known = _sums(start, size, stride), input.numel() if known is None else len(known)
+    if positions.size and not 0 <= positions.min() <= positions.max() < n_known:
+        if known is None and input._base is None:
+            raise RuntimeError(
+                f"as_strided: sizes {size}, strides {stride} and storage offset {start} are out of bounds for "
+                f"{input.numel()} elements"
+            )
+        raise _beyond(input, size, stride, storage_offset)
+    if known is not None and positions.size:
+        positions = known[positions]
+        if positions.min() < 0:
+            raise _beyond(input, size, stride, storage_offset)
     return reshape(flatten(input).index_select(0, tensor_of(positions.reshape(-1))), size)
 
 
-def _check_memory(input, storage_offset):
-    """as_strided is about memory: positions in it must be those among the elements."""
-    shifted = input._base is not None and storage_offset is not None
-    if shifted and input._base.data_ptr() != input.data_ptr() or not input.is_contiguous():
-        raise NotImplementedError(
-            f"as_strided: a tensor of shape {input.shape} whose elements are not all of its memory, in order, is not "
-            "supported; call it on .contiguous(), or index instead"
-        )
+def _beyond(input, size, stride, storage_offset):
+    return NotImplementedError(
+        f"as_strided: sizes {size}, strides {stride} and storage offset {storage_offset or 0} reach elements of the "
+        f"memory that the tensor of shape {input.shape} and strides {input.stride()} does not show; call it on the "
+        "tensor that this is a view of, or index instead"
+    )
+
+
+def _sums(start, size, stride):
+    """start + sum of index times stride, for all indices."""
+    positions = np.full(size, start, np.int64)
+    for axis, (count, step) in enumerate(zip(size, stride)):
+        positions += step * np.arange(count).reshape([-1 if k == axis else 1 for k in range(len(size))])
+    return positions
+
+
+def _elements_at(input):
+    """For places in memory, counted from the first that input shows, which of its elements is there (-1: none); None
+    where these are the same numbers."""
+    if input.is_contiguous() or input.numel() == 0:
+        return None
+    shown = _sums(0, input.shape, input.stride()).reshape(-1)
+    known = np.full(shown.max() + 1, -1, np.int64)
+    known[shown[::-1]] = np.arange(len(shown))[::-1]
+    return known
 
 
 def unravel_index(indices, shape):

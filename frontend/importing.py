@@ -10,6 +10,7 @@ from importlib.machinery import ModuleSpec
 
 from .absent import is_known, sentence
 from .paths import PATHS, PathModule, sources_of
+from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor
 
 _ROOT = __name__.partition(".")[0]
@@ -88,6 +89,7 @@ class as_torch:
             # Libraries ask the module for its name, and some write torch.torch, which is torch.
             weft.__name__, weft.torch = "torch", weft
             self.renamed = _rename_tensors()
+            Size.__repr__ = _as_pytorch_prints_it
 
     def __enter__(self):
         return sys.modules[_ROOT]
@@ -99,9 +101,14 @@ class as_torch:
                 del sys.modules[name]
             weft = sys.modules[_ROOT]
             weft.__name__ = _ROOT
-            del weft.torch
+            del weft.torch, Size.__repr__
             for kind, module in self.renamed:
                 kind.__module__ = module
+
+
+def _as_pytorch_prints_it(size):
+    """Programs compare what they print, or look for the name in it."""
+    return f"torch.Size({list(size)})"
 
 
 def _rename_tensors():

@@ -94,6 +94,7 @@ _TABLE = [
     ("utils.data", "utils.data.dataloader utils.data.dataset utils.data.sampler"),
     ("utils.checkpoint", "utils.checkpoint"),
     ("foreach", "utils._foreach_utils"),
+    ("underscored", "_utils"),
     ("utils._pytree", "utils._pytree"),
     ("version", "version torch_version"),
 ]
@@ -131,6 +132,7 @@ _LATER = [
     ("printing", "get_printoptions printoptions set_printoptions"),
     ("serialization", "load save"),
     ("storages", "TypedStorage UntypedStorage"),
+    ("underscored", "_standard_gamma _weight_norm _shape_as_tensor _dim_arange _softmax _log_softmax _unique _unique2"),
     ("vmapping", "vmap"),
     ("profiler", "autograd._profiler_enabled autograd.kineto_available"),
     ("nn.data_parallel", "nn.parallel.DistributedDataParallel"),

@@ -28,3 +28,8 @@ def scatter(inputs, target_gpus, dim=0):
 def gather(outputs, target_device, dim=0):
     """The same of what comes back."""
     raise RuntimeError(f"gather: outputs cannot be brought to {target_device}: {_ONE_DEVICE}")
+
+
+def scatter_kwargs(inputs, kwargs, target_gpus, dim=0):
+    """The same with keywords."""
+    scatter((inputs, kwargs), target_gpus, dim)
