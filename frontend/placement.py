@@ -66,3 +66,13 @@ def check_keywords(function, options, known):
 PUBLIC = str.split("""
     layout memory_format strided sparse_coo sparse_csr contiguous_format preserve_format channels_last channels_last_3d
 """)
+
+
+def moving_to(kind):
+    """A method of modules that asks for another device."""
+
+    def move(self, device=None):
+        """RuntimeError: there is no such device."""
+        return self.to(kind if device is None else device)
+
+    return move

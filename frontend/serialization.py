@@ -40,6 +40,7 @@ from .placement import check_keywords
 from .runtime.state.device import require_cpu
 from .runtime.state.tensor import Tensor, tensor_of
 from .torch_files import Refusal, read_pickle
+from .type_names import MAP_LOCATION  # noqa: F401 (PyTorch has it here)
 
 _TREE = "weft.json"
 _VERSION = 1

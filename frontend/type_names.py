@@ -20,6 +20,7 @@ Number = _int | _float | _bool
 Device = _device | str | _int | None
 Storage = TypedStorage | UntypedStorage
 FileLike = str | _os.PathLike | _typing.IO[_builtins.bytes]
+MAP_LOCATION = _typing.Callable | Device | _builtins.dict
 _TensorOrTensors = Tensor | _builtins.tuple
 
 # --- weft.nn.common_types ---

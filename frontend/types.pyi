@@ -8,5 +8,6 @@ from . import TypedStorage as TypedStorage
 from . import UntypedStorage as UntypedStorage
 Device: Any
 def FileLike(*args: Any, **kwargs: Any) -> Any: ...
+def MAP_LOCATION(*args: Any, **kwargs: Any) -> Any: ...
 Number: Any
 Storage: Any

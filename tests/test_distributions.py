@@ -318,8 +318,22 @@ def test_divergences_of_users():
 
     assert distributions.kl_divergence(Mine(0.0, 1.0), distributions.Normal(0.0, 1.0)).item() == 7
     assert distributions.kl_divergence(distributions.Normal(0.0, 1.0), Mine(0.0, 1.0)).item() == 0
-    with pytest.raises(TypeError, match="Expected type_p to be a Distribution subclass"):
-        distributions.register_kl(int, distributions.Normal)
+    with pytest.raises(TypeError, match="Expected type_p to be a class of distributions"):
+        distributions.register_kl(Mine(0.0, 1.0), distributions.Normal)
+
+
+def test_divergences_of_distributions_that_are_none_of_wefts():
+    class Point:
+        def __init__(self, at):
+            self.at = at
+
+    @distributions.register_kl(Point, distributions.Distribution)
+    def _(p, q):
+        return -q.log_prob(p.at)
+
+    normal = distributions.Normal(1.0, 2.0)
+    at = weft.tensor(0.5)
+    assert distributions.kl_divergence(Point(at), normal) == -normal.log_prob(at)
 
 
 # --- compiled ---------------------------------------------------------------------------------------------------------

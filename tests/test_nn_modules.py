@@ -362,3 +362,25 @@ def test_adaptive_softmax_errors():
     for cutoffs in ([], [3, 3], [12], [0, 3]):
         with pytest.raises(ValueError, match="cutoffs should be a sequence of"):
             nn.AdaptiveLogSoftmaxWithLoss(8, 12, cutoffs)
+
+
+def test_a_module_compiles_itself():
+    weft.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    x, names = weft.randn(5, 3), list(model.state_dict())
+    plain = model(x)
+    assert model.compile() is None
+    for _ in range(4):
+        assert weft.equal(model(x), plain) and list(model.state_dict()) == names
+    model(x).sum().backward()
+    assert model[0].weight.grad is not None
+    twin = copy.deepcopy(model)
+    with weft.no_grad():
+        model[0].weight.mul_(2)
+    assert weft.equal(twin(x), plain) and not weft.equal(model(x), plain)
+
+
+@pytest.mark.parametrize("kind", [nn.Module, weft.optim.Optimizer, weft.Tensor, weft.Generator])
+def test_every_name_that_a_class_lists_can_be_asked_for(kind):
+    """Libraries copy docstrings from class to class, by all names there are."""
+    assert [name for name in dir(kind) if name[:2] != "__" and not hasattr(kind, name)] == []

@@ -13,7 +13,9 @@ from inspect import signature
 from types import FunctionType
 
 from ..compiler.dtypes import DType, bfloat16, dtype_of, float16, float32, float64
+from ..compiler.later import later
 from ..notebooks import module_html
+from ..placement import moving_to
 from ..runtime.eager.update import zero_gradients
 from ..runtime.state.device import require_cpu
 from ..runtime.state.marks import is_module_class
@@ -35,6 +37,7 @@ class _SignatureOfCalls:
 
 
 _OF_CALLS = signature(lambda *args, **kwargs: None)
+_compile = later("compiled:compile")
 
 
 @is_module_class
@@ -415,13 +418,11 @@ class Module:
         """The module, which is on the CPU."""
         return self
 
-    def cuda(self, device=None):
-        """RuntimeError: there is no such device."""
-        return self.to("cuda" if device is None else device)
+    cuda, xpu, ipu, mtia = map(moving_to, ("cuda", "xpu", "ipu", "mtia"))
 
-    def xpu(self, device=None):
-        """RuntimeError: there is no such device."""
-        return self.to("xpu" if device is None else device)
+    def compile(self, *args, **kwargs):
+        """Its own forward is a compiled function from now on, with the keywords of weft.compile."""
+        self.forward = _compile(self.forward, *args, **kwargs)
 
     def share_memory(self):
         """The module: threads share all memory."""

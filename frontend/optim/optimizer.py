@@ -14,6 +14,7 @@ Formulas and their order of operations are those of PyTorch's single-tensor impl
 import copy
 import warnings
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import chain
 
 from ..compiler import dtypes
@@ -39,6 +40,9 @@ class Optimizer(Hooks):
     defaults: the options of groups that do not give theirs. The dicts become the optimizer's groups themselves, with
     the defaults filled in, as in PyTorch: who keeps one may set its "lr".
     """
+
+    # Names that annotations of programs use.
+    OptimizerPreHook = OptimizerPostHook = Callable
 
     def __init__(self, params, defaults):
         if isinstance(params, Tensor):
@@ -119,6 +123,11 @@ class Optimizer(Hooks):
     def update_group(self, group):
         """One step for the parameters of one group; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} must define update_group(group), or step() as a whole")
+
+    @staticmethod
+    def profile_hook_step(func):
+        """The step itself: profiles name every step, whoever defines it."""
+        return func
 
     @staticmethod
     def _formulas(group, step, number, param, kept):
