@@ -27,6 +27,11 @@ class _WeakTensorRef:
         return self.reference() is None
 
 
+def _get_tracing_state():
+    """None: no function is being traced by PyTorch's older compiler."""
+    return None
+
+
 def _set_fwd_grad_enabled(enabled):
     """Whether ops in a dual level pass tangents on, from now on."""
     set_enabled(enabled)

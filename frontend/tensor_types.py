@@ -11,7 +11,7 @@ import numpy as np
 from .compiler.dtypes import ALL, DType
 from .creation import empty, from_numpy, tensor
 from .runtime.state.device import require_cpu
-from .runtime.state.modes import set_default_dtype
+from .runtime.state.modes import set_default_dtype, state
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor
 
@@ -95,11 +95,14 @@ def type_of(dtype):
 
 
 def type_named(given):
-    """The type that a user names: itself, a dtype, or a text as in "torch.FloatTensor"."""
+    """The type that a user names: itself, a dtype, a text as in "torch.FloatTensor", or the class Tensor."""
     if isinstance(given, TensorType):
         return given
     if isinstance(given, DType):
         return TYPES[given]
+    if given is Tensor:
+        # PyTorch's oldest name for the type of floats that come without one.
+        return TYPES[state.default_dtype]
     word = given.rpartition(".")[2] if isinstance(given, str) else ""
     for kind in TYPES.values():
         if kind.__name__ == word:

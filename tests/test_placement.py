@@ -187,6 +187,7 @@ def test_older_tensor_types():
         isinstance(x, weft.FloatTensor) and not isinstance(x, weft.LongTensor) and not isinstance(3, weft.FloatTensor)
     )
     assert x.type() == "weft.FloatTensor" and x.type(weft.LongTensor).dtype is weft.int64
+    assert weft.tensor([1]).type(weft.Tensor).dtype is weft.float32
     assert x.type("torch.DoubleTensor").dtype is weft.float64 and x.type(weft.int32).dtype is weft.int32
     assert pickle.loads(pickle.dumps(weft.FloatTensor)) is weft.FloatTensor
 
@@ -205,7 +206,7 @@ def test_older_tensor_types():
 def test_default_tensor_type():
     weft.set_default_tensor_type(weft.DoubleTensor)
     try:
-        assert weft.ones(1).dtype is weft.float64
+        assert weft.ones(1).dtype is weft.tensor([1]).type(weft.Tensor).dtype is weft.float64
     finally:
         weft.set_default_tensor_type("torch.FloatTensor")
     assert weft.ones(1).dtype is weft.float32

@@ -102,3 +102,7 @@ def test_in_programs_that_import_torch(tmp_path):
     assert sorted(finished.stdout.split("\n")) == ["", "0 torch.Size([2]) True", "1 torch.Size([2]) True"], (
         finished.stderr
     )
+
+
+def test_no_function_is_being_traced():
+    assert weft._C._get_tracing_state() is None
