@@ -9,9 +9,11 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 
 from .absent import is_known, sentence
+from .compiler.dtypes import DType
 from .paths import PATHS, PathModule, sources_of
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor
+from .tensor_types import TensorType
 
 _ROOT = __name__.partition(".")[0]
 
@@ -89,7 +91,7 @@ class as_torch:
             # Libraries ask the module for its name, and some write torch.torch, which is torch.
             weft.__name__, weft.torch = "torch", weft
             self.renamed = _rename_tensors()
-            Size.__repr__ = _as_pytorch_prints_it
+            self.printed = _print_as_pytorch()
 
     def __enter__(self):
         return sys.modules[_ROOT]
@@ -101,14 +103,27 @@ class as_torch:
                 del sys.modules[name]
             weft = sys.modules[_ROOT]
             weft.__name__ = _ROOT
-            del weft.torch, Size.__repr__
+            del weft.torch
+            for kind, name, before in self.printed:
+                setattr(kind, name, before)
             for kind, module in self.renamed:
                 kind.__module__ = module
 
 
-def _as_pytorch_prints_it(size):
-    """Programs compare what they print, or look for the name in it."""
-    return f"torch.Size({list(size)})"
+# Programs compare what these print, or look for a name in it.
+_PRINTED = [
+    (Size, "__repr__", lambda size: f"torch.Size({list(size)})"),
+    (DType, "__repr__", lambda dtype: f"torch.{dtype.name}"),
+    (TensorType, "__str__", lambda kind: f"torch.{kind.__name__}"),
+]
+
+
+def _print_as_pytorch():
+    """Returns (class, name of its method, method before)."""
+    before = [(kind, name, getattr(kind, name)) for kind, name, _ in _PRINTED]
+    for kind, name, text in _PRINTED:
+        setattr(kind, name, text)
+    return before
 
 
 def _rename_tensors():

@@ -365,3 +365,21 @@ def test_functions_that_ask_for_overrides():
     assert overrides.is_tensor_like(x) and overrides.is_tensor_like(loud) and not overrides.is_tensor_like(2.0)
     with pytest.raises(TypeError, match="no implementation found for"):
         overrides.handle_torch_function(attend, (x,), x, x)
+
+
+def test_what_programs_look_for_in_what_is_printed(without_torch):
+    def printed():
+        x = weft.ones(2, 3)
+        return repr(x.shape), f"{x.shape}", str(x.dtype), x.type(), str(weft.LongTensor), repr(x.half()[0, :1])
+
+    before = printed()
+    with weft.as_torch():
+        assert printed() == (
+            "torch.Size([2, 3])",
+            "torch.Size([2, 3])",
+            "torch.float32",
+            "torch.FloatTensor",
+            "torch.LongTensor",
+            "tensor([1.], dtype=torch.float16)",
+        )
+    assert printed() == before and before[:3] == ("(2, 3)", "(2, 3)", "weft.float32")
