@@ -10,7 +10,7 @@ import re
 import sys
 from functools import cache
 from opcode import opmap
-from pathlib import Path
+from os.path import dirname, join
 
 from .compiler.later import imported
 from .paths import LATER, LAZY, PARENTS, PATHS
@@ -59,7 +59,8 @@ _INSTEAD = {
 @cache
 def _lists():
     """{module or class, without "torch.": its names as one string}: few are asked for."""
-    lines = (Path(__file__).parent / "pytorch_names.txt").read_text(encoding="utf-8").splitlines()
+    with open(join(dirname(__file__), "pytorch_names.txt"), encoding="utf-8") as file:
+        lines = file.read().splitlines()
     pairs = [line.partition(" ")[::2] for line in lines]
     return {path.removeprefix("torch").removeprefix("."): names for path, names in pairs}
 

@@ -14,7 +14,7 @@ would be a tenth of that: they look themselves at what they read.
 
 from functools import cache
 from inspect import signature
-from pathlib import Path
+from os.path import dirname, join
 from types import FunctionType
 
 import numpy as np
@@ -169,7 +169,9 @@ class _Signature:
 def signatures():
     """{path of a function: its signatures}."""
     found = {}
-    for line in (Path(__file__).parent / "pytorch_kinds.txt").read_text(encoding="utf-8").splitlines():
+    with open(join(dirname(__file__), "pytorch_kinds.txt"), encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    for line in lines:
         name, *words = line.split()
         found.setdefault(name.lstrip("~"), []).append(_Signature(name[0] != "~", words))
     return found

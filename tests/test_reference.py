@@ -21,6 +21,8 @@ import weft
 from weft import public, reference
 from weft.compiler.dtypes import AbsentDType
 
+FOLDER = Path(reference.FOLDER)
+
 ROOT = Path(__file__).parent.parent
 PATHS = sorted(reference.entries_by_path())
 
@@ -106,7 +108,7 @@ def settings():
     weft.set_flush_denormal(False)
 
 
-@pytest.mark.parametrize("file", sorted(reference.FOLDER.glob("*.txt")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.txt")), ids=lambda file: file.stem)
 def test_every_example_prints_what_it_says(file, settings, without_torch):
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     printed = StringIO()
@@ -128,7 +130,7 @@ def test_the_written_examples_of_in_place_forms_are_those_of_their_functions():
     spec = importlib.util.spec_from_file_location("reference_text", ROOT / "docs" / "reference.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    written = (reference.FOLDER / "inplace.txt").read_text(encoding="utf-8")
+    written = (FOLDER / "inplace.txt").read_text(encoding="utf-8")
     assert written == module.inplace_text(), "run python docs/reference.py"
 
 

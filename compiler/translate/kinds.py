@@ -154,7 +154,8 @@ class Function(InPointer):
 
 
 class Struct:
-    """A structure; subclasses declare fields by annotations."""
+    """A structure; subclasses declare fields by annotations. A field that was not given is made when it is asked for:
+    tables in place have thousands of items, and native code has memory of its own for them."""
 
     _size_bytes = 0
 
@@ -165,8 +166,16 @@ class Struct:
         places = places_of(type(self))
         if unknown := values.keys() - places.keys():
             raise TypeError(f"{type(self).__name__}: has no field {sorted(unknown)[0]}")
-        for name, place in places.items():
-            setattr(self, name, values[name] if name in values else default_of(place.kind))
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    def __getattr__(self, name):
+        place = None if name[:2] == "__" else places_of(type(self)).get(name)
+        if place is None:
+            raise AttributeError(f"{type(self).__name__}: has no field {name}")
+        value = default_of(place.kind)
+        setattr(self, name, value)
+        return value
 
 
 class Pointer(InPointer):

@@ -6,7 +6,6 @@ one does not want to edit.
 
 import itertools
 import os
-from pathlib import Path
 
 from . import jit
 
@@ -28,13 +27,15 @@ def watcher(program_name):
     wanted = wanted_stages()
     if not wanted:
         return None
-    folder = Path(os.environ.get("WEFT_DUMP_DIR", "weft_dump"))
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = os.environ.get("WEFT_DUMP_DIR", "weft_dump")
+    os.makedirs(folder, exist_ok=True)
     number = next(_numbers)
 
     def watch(stage, text):
         if stage in wanted:
-            (folder / f"{number:03d}_{program_name}_{STAGES.index(stage)}_{stage}.txt").write_text(text)
+            name = f"{number:03d}_{program_name}_{STAGES.index(stage)}_{stage}.txt"
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
         if stage == "llvm" and "asm" in wanted:
             watch("asm", jit.assembly(text))
 
