@@ -110,19 +110,30 @@ class Look:
             shown = {id(copy): tensor for tensor, copy in frame.copies.values()}
             self.outside = {vid: shown.get(id(x), x) for vid, x in self.outside.items()}
 
-    def sort(self, named):
-        """Which tensors have to be what they are now, given those that the function names: all it reads of them, and
-        the owners of what it reads in parts. Others are made in the call, of what is compared: they stay as they are.
-        Raises Impure if one is neither."""
+    def numbers_of_shown(self, tensors):
+        """id of an argument -> the number of what the call has read in its place: a copy, of memory that NumPy shows
+        too, such as a part of what `from_numpy` gave."""
+        given = {id(x) for x in tensors if isinstance(x, Tensor)}
+        return {id(x): vid for vid, x in self.outside.items() if id(x) in given}
+
+    def sort(self, named, given):
+        """Which tensors have to be what they are now, of those that the function names and is given: all that it reads
+        of the former, and the owners of what it reads in parts. Others are made in the call, of what is compared: they
+        stay as they are. Raises Impure if one is none of these."""
         names, owners = {id(x) for x in named}, {id(_owner(x._data)): x for x in named}
-        read = list(self.outside.values())
-        self.compared = [x for x in read if id(x) in names]
-        for vid, x in self.outside.items():
+        shown = self.numbers_of_shown(given)
+        # A copy does not tell for which of them it was made.
+        if not names.isdisjoint(shown) or sum(id(x) in shown for x in given) != len(shown):
+            raise Impure("an argument is a tensor of NumPy's memory that the call is given in another place, too")
+        read = {vid: x for vid, x in self.outside.items() if id(x) not in shown}
+        given = {id(_owner(x._data)) for x in given if isinstance(x, Tensor)}
+        self.compared = [x for x in read.values() if id(x) in names]
+        for vid, x in read.items():
             if id(x) not in names:
                 if id(_owner(x._data)) in owners:
                     self.compared.append(owners[id(_owner(x._data))])
-                elif vid not in self.made:
-                    raise Impure("it reads a tensor that is found nowhere in its code")
+                elif vid not in self.made or id(_owner(x._data)) in given:
+                    raise Impure("it reads a tensor that is found nowhere in its code, as a part of an argument")
 
     def reason(self):
         """Why calls like this one cannot be prepared, or None: after the call."""
@@ -154,10 +165,12 @@ class PreparedCall:
         program, numbers = look.frame.program, count()
         # An argument's number is its place among the tensors given; what the program does not read has no position.
         positions = {vid: k for k, vid in enumerate(program.inputs)}
-        self._arguments = [_argument(v, x, positions, numbers) for v, x in zip(values, tensors)]
+        shown = look.numbers_of_shown(tensors)
+        self._arguments = [_argument(v, x, positions, numbers, shown.get(id(x))) for v, x in zip(values, tensors)]
+        outside = {vid: x for vid, x in look.outside.items() if id(x) not in shown}
         self._outside = look.compared
         self._memory = [(x._data, (x._requires_grad, None, None)) for x in self._outside]
-        known = {vid: x._data for vid, x in look.outside.items() if vid in positions}
+        known = {vid: x._data for vid, x in outside.items() if vid in positions}
         own = [position for *_, position in self._arguments if position is not None]
         self._run = own_run(program, look.numbers, {positions[vid]: x for vid, x in known.items()}, own)
         self._n_own_runs = 0
@@ -224,7 +237,7 @@ def prepared(key, reads, look, values, tensors):
             raise Impure("an argument is an array with gaps")
     if not all(_is_unchanged(x, (x._data, (x._requires_grad, None, None))) for x in look.outside.values()):
         raise Impure("it reads a tensor with a history")
-    look.sort(reads.tensors)
+    look.sort(reads.tensors, tensors)
     if not all(_lies_well(x._data) for x in look.copied):
         raise Impure("it reads an array of NumPy's with gaps; weft.tensor(array) is a copy without")
     return PreparedCall(key, reads, look, values, tensors)
@@ -247,12 +260,14 @@ def _lies_well(array):
     return array.flags.c_contiguous and array.flags.aligned
 
 
-def _argument(value, given, positions, numbers):
-    """(kind, value of what is no tensor, type, shape, position among the program's inputs)"""
+def _argument(value, given, positions, numbers, shown):
+    """(kind, value of what is no tensor, type, shape, position among the program's inputs). `shown`: the number of the
+    copy that was read in its place, if one was."""
     if not isinstance(given, Tensor):
         return OTHER, value, None, (), None
     kind = TENSOR if isinstance(value, Tensor) else ARRAY
-    return kind, None, given._data.dtype, given._data.shape, positions.get(next(numbers))
+    number = next(numbers)
+    return kind, None, given._data.dtype, given._data.shape, positions.get(number if shown is None else shown)
 
 
 def _array_of(value, dtype):

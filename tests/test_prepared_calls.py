@@ -51,6 +51,54 @@ def test_the_bits_of_an_ordinary_call(function):
         assert product(x, x[::-1]).tobytes() == along.tobytes() and second(x).tobytes() == matrix.tobytes()
 
 
+def weighted(x, data, scale=1.0):
+    return ((data * x).sin() * scale).sum() + data.square().mean()
+
+
+@pytest.mark.parametrize("part", [slice(1, 4), slice(None), 2, slice(0, 1)])
+def test_parts_of_shown_memory_as_arguments(part):
+    """Batches of an array: tensors of memory that NumPy shows too, others in every call."""
+    array = np.random.default_rng(0).normal(size=(6, 3))
+    data = weft.from_numpy(array)
+    both = weft.value_and_grad(weighted)
+    for x in points(12):
+        both(x, data[part])
+    assert is_prepared(both)
+    for k, x in enumerate(points(6, seed=5)):
+        array[:] += k  # unseen by weft
+        assert same_as_tensors(both, weighted, x, data[part])
+        assert same_as_tensors(both, weighted, x, data[part].clone())
+        assert same_as_tensors(both, weighted, x, array[part])
+        assert same_as_tensors(both, weighted, x, data[part], 0.5)
+        other = weft.from_numpy(array[::-1].copy())[part]
+        assert same_as_tensors(both, weighted, x, other)
+    assert both(points(1)[0], data[1:3])[0] == weighted(weft.tensor(points(1)[0]), data[1:3]).item()
+
+
+def test_one_part_of_shown_memory_in_two_places():
+    """What was read in place of one argument is not what another one was read by."""
+    array = np.random.default_rng(0).normal(size=(6, 3))
+    data = weft.from_numpy(array)
+    first = data[1:3]
+
+    def product(x, a, b):
+        return (a * x).exp().sum() + (b * 3).sin().sum()
+
+    def with_outside(x, a):
+        return (a * x).exp().sum() + (first * 3).sin().sum()
+
+    both, outside = weft.value_and_grad(product), weft.value_and_grad(with_outside)
+    for x in points(12):
+        both(x, first, first)
+        outside(x, first)
+    for x in points(4, seed=5):
+        assert same_as_tensors(both, product, x, first, first)
+        assert same_as_tensors(both, product, x, first, data[2:4])
+        assert same_as_tensors(both, product, x, data[2:4], first)
+        assert same_as_tensors(outside, with_outside, x, data[2:4])
+        assert same_as_tensors(outside, with_outside, x, first)
+
+
 def test_data_as_arguments():
     def loss(x, a, b, penalty, power=2):
         return ((a @ x - b) ** power).sum() + penalty * (x**2).sum()

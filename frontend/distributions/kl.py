@@ -15,7 +15,7 @@ from ..nn import functional as F
 from ..runtime.state.modes import enable_grad
 from .categories import Categorical, OneHotCategorical
 from .counts import Bernoulli, Binomial, Geometric, Poisson
-from .distribution import ExponentialFamily, euler_constant, sum_rightmost
+from .distribution import Distribution, ExponentialFamily, euler_constant, sum_rightmost
 from .gammas import Beta, Dirichlet, Gamma
 from .locations import Cauchy, Exponential, Laplace, Normal, Uniform
 from .multivariate import LowRankMultivariateNormal, MultivariateNormal, squared_distance
