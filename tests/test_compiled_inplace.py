@@ -351,3 +351,34 @@ def test_detach_in_place_of_what_was_used(use, where, backward):
             yield w.grad, h.grad, h.requires_grad, [o.requires_grad for o in others], others
 
     twin(scenario)()
+
+
+CHANGED = {
+    "by hand": lambda w, optimizer: w.detach().mul_(0.9),
+    "without gradients": lambda w, optimizer: weft.no_grad()(w.mul_)(0.9),
+    "by an optimizer": lambda w, optimizer: optimizer.step(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
+def test_gradients_of_a_leaf_from_before_and_after_a_change(change):
+    """Those of each value were added up for themselves, and then to each other: other bits than eager mode's."""
+
+    def scenario(compile):
+        w, v = leaf(40), leaf(40)
+        optimizer = weft.optim.Adam([w], lr=0.1)
+
+        @compile
+        def step(x):
+            before = w * 3.0 + w + w * x
+            (w * x).square().sum().backward()
+            change(w, optimizer)
+            w.grad = None
+            loss = (before * w * v + w).tanh().sum()
+            loss.backward()
+            return loss, before.detach()
+
+        for _ in range(6):
+            yield step(weft.randn(40)), w, w.grad, v.grad
+
+    twin(scenario)()

@@ -99,6 +99,7 @@ class Known:
     computed    (flushed, unusual updates) -> numbers of the pending values
     living      results -> those of them from which a backward can still start
     reached     results -> numbers of the values that their gradients reach
+    reached_leaves  results -> numbers of the leaves that their gradients reach
     ends        number of a value -> numbers of the leaves that its gradients reach
     elsewhere   ops that take parts of tensors at too many places for a path each
     """
@@ -112,6 +113,7 @@ class Known:
     computed: dict = field(default_factory=dict)
     living: dict = field(default_factory=dict)
     reached: dict = field(default_factory=dict)
+    reached_leaves: dict = field(default_factory=dict)
     ends: dict = field(default_factory=dict)
     elsewhere: tuple = ()
 

@@ -368,7 +368,20 @@ def can_differentiate(frame, outputs, create_graph, inputs):
     """Whether backward() of these tensors can be one step: nothing in Python has to run in the middle."""
     if create_graph or inputs is not None or frame.hooked or frame.default_dtype is not state.default_dtype:
         return False
-    return all(t._frame is frame and t._node is None and t._meta.history and t._requires_grad for t in outputs)
+    if not all(t._frame is frame and t._node is None and t._meta.history and t._requires_grad for t in outputs):
+        return False
+    return not frame.changed_leaves or not _reaches_one_twice(frame, tuple([t._vid for t in outputs]))
+
+
+def _reaches_one_twice(frame, vids):
+    """Whether gradients reach a leaf by its value before a change in the call and by that after it. In eager mode they
+    are added up in the order in which they arrive, whichever value they are for."""
+    known = frame.step.known.reached_leaves
+    if vids not in known:
+        known[vids] = reach(frame, vids)[1]
+    values = {**frame.externals, **frame.changed_leaves}
+    leaves = [id(values[v]) for v in known[vids] if v in values]
+    return len(set(leaves)) < len(leaves)
 
 
 def take_backward(frame, outputs, gradients, retain_graph):
