@@ -106,11 +106,11 @@ def _token(value):
 
 def plan_for(key, op, arrays, attributes, default_dtype):
     """The plan of a key, made if it is time; else None. Raises what the op's infer raises of such operands."""
-    # What changes or shows a part does it at another place next time, and a number is another one. Of other ops whose
-    # second call is like no call before, shapes may be different in every call: computing without a plan takes as long
-    # as making one.
+    # What changes or shows a part does it at another place next time, and a number may be another one. Of other ops
+    # whose second call is like no call before, shapes may be different in every call: computing without a plan takes as
+    # long as making one.
     moves = op.change is not None or op.kind == "view"
-    asked = key if moves or float in map(type, attributes.values()) else op
+    asked = key if moves else (op, *[x for x in attributes.values() if x.__class__ is float])
     if asked not in _asked and (op.change is not None or not _is_large(arrays)):
         if len(_asked) >= _MOST_PLANS:
             _asked.clear()
