@@ -20,6 +20,10 @@ class ScriptModule(Module):
     """A base class of modules, which adds nothing: `script` and `trace` give what they got, which is none of these."""
 
 
+class TracerWarning(Warning):
+    """What PyTorch's tracer warns of. Nothing here does; programs name it to be told nothing."""
+
+
 def script(obj, *options, **more):
     """The function, module or class itself."""
     return obj
