@@ -20,7 +20,7 @@ from .read_cost import seconds_of_a_read
 from .runtime.programs.background import meanwhile
 from .runtime.programs.loops import Loops
 from .runtime.programs.program import captures
-from .runtime.programs.recording import Recording
+from .runtime.programs.recording import Recording, user_level
 from .runtime.programs.sizes import Sizes
 from .runtime.record.closed_again import set_compile
 from .runtime.record.frame import Frame
@@ -32,7 +32,7 @@ from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_arguments import arguments_of
 from .runtime.replay.usual_learning import usual_frame
 from .runtime.state.modes import state, watching
-from .signatures import WARNED_AT, Recordings, anew_often, difference, eager_from_now, flattened
+from .signatures import WARNED_AT, Recordings, anew_often, difference, eager_from_now, flattened, out_of_paths
 from .ways import ways_of
 
 
@@ -323,6 +323,8 @@ class CompiledFunction(Calls):
             recording = self._new_recording(signature, tensors)
             if len(self._recordings) > WARNED_AT <= self._recordings.n_alone():
                 self._warn_once(anew_often)
+        elif recording.parts_at is not None:
+            self._warn_once(out_of_paths)
         return recording
 
     def _new_recording(self, signature, tensors):
@@ -346,7 +348,7 @@ class CompiledFunction(Calls):
         """At the user's call."""
         if text_of not in self._warned:
             self._warned.add(text_of)
-            warnings.warn(text_of(self._name, self._recordings), RuntimeWarning, stacklevel=5)
+            warnings.warn(text_of(self._name, self._recordings), RuntimeWarning, stacklevel=user_level())
 
     def _parameters(self):
         try:

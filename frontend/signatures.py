@@ -81,7 +81,8 @@ class Recordings:
 
     def changing(self):
         """What has changed most often when something was recorded anew: the name of an argument, as a rule."""
-        return Counter(reason.partition(":")[0] for reason in self.reasons).most_common(1)[0][0]
+        names = [reason.partition(":")[0].partition("[")[0] for reason in self.reasons]
+        return Counter(names).most_common(1)[0][0]
 
     def _make_room(self):
         signature, recording = next(iter(self._recordings.items()))
@@ -143,6 +144,21 @@ def eager_from_now(name, recordings):
     )
 
 
+def out_of_paths(name, recordings):
+    """What is said once of a function that goes other ways in many calls with the same signature."""
+    recording = next(r for r in recordings.values() if r.parts_at is not None)
+    what, line = recording.parts_at
+    cause = (
+        f"other calls did {what}; a number that changes from call to call can be a tensor, or take few values"
+        if what
+        else ("calls went on there in other ways; of an `if` on data, weft.where can be the replacement")
+    )
+    return (
+        f"weft: {name} has been compiled for {recording.n_branches} paths, and from {line} on the others run eagerly: "
+        f"{cause}. {name}.explain() lists all"
+    )
+
+
 # --- what tells two apart ------------------------------------------------------------------------------------------
 def flattened(x, tensors):
     """A hashable description of nested arguments; the tensors in it are collected in order."""
@@ -160,7 +176,7 @@ def difference(old, new, names):
     """Which argument differs between two signatures, in words."""
     for k, (a, b) in enumerate(zip(old[0], new[0])):
         if a != b:
-            name = names[k] if k < len(names) else f"argument {k}"
+            name, a, b = _where_different(names[k] if k < len(names) else f"argument {k}", a, b)
             return f"{name}: {_words(a)} -> {_words(b)}"
     if len(old[0]) != len(new[0]):
         return f"{len(old[0])} positional arguments -> {len(new[0])}"
@@ -171,9 +187,29 @@ def difference(old, new, names):
     return f"default dtype: {old[3]} -> {new[3]}"
 
 
+def _where_different(name, a, b):
+    """(name of the part, what it was, what it is) of an argument, as long as the difference is in one part of many."""
+    while not (_is_tensor(a) or _is_tensor(b)) and isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        different = [k for k, (x, y) in enumerate(zip(a, b)) if x != y]
+        if len(different) != 1:
+            break
+        (k,) = different
+        name, a, b = f"{name}[{k}]", a[k], b[k]
+    return name, a, b
+
+
+def _is_tensor(part):
+    return isinstance(part, tuple) and len(part) == 3 and hasattr(part[1], "category")
+
+
+_MOST_WORDS = 4  # of the parts of an argument
+
+
 def _words(part):
-    if isinstance(part, tuple) and len(part) == 3 and hasattr(part[1], "category"):
+    if _is_tensor(part):
         return f"{part[1].name}{list(part[0])}" + (" requires_grad" if part[2] else "")
+    if isinstance(part, tuple) and len(part) > _MOST_WORDS:
+        return f"({', '.join(map(_words, part[:2]))}, ... {len(part)} in all)"
     if isinstance(part, tuple):
         return "(" + ", ".join(_words(p) for p in part) + ")"
     return "not a tensor" if part is None else str(part)

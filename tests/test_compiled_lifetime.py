@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 import threading
+import warnings
 import weakref
 
 import pytest
@@ -157,8 +158,14 @@ def test_shapes_types_and_modes_are_signatures():
 def test_paths_are_capped_and_the_rest_runs_eagerly():
     x = randn(2 * MAX_BRANCHES, 3)
     f = weft.compile(lambda k: x.roll(k, 0) * 2)
-    for k in range(2 * MAX_BRANCHES):
-        assert weft.equal(f(k), x.roll(k, 0) * 2)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for k in range(2 * MAX_BRANCHES):
+            assert weft.equal(f(k), x.roll(k, 0) * 2)
+    (said,) = said  # once, at the call, with what changes
+    assert said.category is RuntimeWarning and said.filename == __file__
+    assert f"compiled for {MAX_BRANCHES} paths" in str(said.message) and f"{__file__}:" in str(said.message)
+    assert "other calls did roll with another cuts" in str(said.message)
     assert f.recordings[0].n_branches == MAX_BRANCHES
     assert f"more than {MAX_BRANCHES} paths were recorded" in f.explain()
 
@@ -288,3 +295,13 @@ def test_a_view_made_after_an_update_shares_the_memory_of_what_was_updated(make,
     for k in range(6):
         step(weft.ones(2, 3), k == odd_call)
     assert views[0].tolist() == make(w).tolist()
+
+
+def test_what_differs_between_long_lists_is_said_shortly():
+    f = weft.compile(lambda xs: sum(x.sum() for x in xs))
+    f([randn(3)] * 9)
+    f([randn(3)] * 4 + [randn(2)] + [randn(3)] * 4)
+    f([randn(3)] * 12)
+    said = f.explain()
+    assert "xs[4]: float32[3] -> float32[2]" in said
+    assert "xs: (float32[3], float32[3], ... 9 in all) -> (float32[3], float32[3], ... 12 in all)" in said

@@ -33,7 +33,11 @@ _ADVICE = [
     ),
     ("set_default_dtype", "set the type before the call, or give dtype= where tensors are made"),
     ("many paths", "fewer outcomes of `if`s: weft.where, or a compiled function for each case"),
-    ("paths were recorded", "fewer outcomes of `if`s: weft.where, or a compiled function for each case"),
+    (
+        "paths were recorded",
+        "fewer outcomes of `if`s: weft.where, or a compiled function for each case; of a number that is another one in "
+        "every call, a tensor, or few values",
+    ),
     (".data", "x.copy_(value) under weft.no_grad() keeps the memory that it has"),
     ("at other places than before", "take the part before the call, or index with a tensor: x[weft.tensor([i])]"),
     ("64 bits", "give the number as a tensor of a floating-point type"),

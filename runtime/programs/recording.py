@@ -299,6 +299,7 @@ class Recording:
     n_opened: int = 0  # how many calls of the last ones went over to nodes, since so many had been made
     opened_since: int = 0
     when_opened: object = None  # a weak reference to what is called once most of them do
+    parts_at: tuple | None = None  # (what differs, the line) where the first path beyond the limit began
 
     @property
     def usual(self):
@@ -362,6 +363,13 @@ class Recording:
         runs = [p.calls for p in self.programs if "n" not in p.meta and len(p.meta["plan"]["kernels"]) >= LARGE]
         n_in_vain = sum(n <= 1 for n in runs)
         return n_in_vain >= IN_VAIN and 2 * n_in_vain >= len(runs)
+
+    def note_parting(self, step, op, attributes):
+        """There is no room for a path on which this op follows the step."""
+        if self.parts_at is None and self.n_branches >= MAX_BRANCHES:
+            others = [s.attributes for s in step.following if s.op is op]
+            changes = [name for name, x in attributes.items() if not all(same(o.get(name), x) for o in others)]
+            self.parts_at = f"{op.name} with another {changes[0]}" if others and changes else None, user_line()
 
     def _forgets_other_size(self, step, new):
         """Whether there is room for a tensor from outside that comes in here with another size each time, such as a
@@ -439,9 +447,18 @@ def _differ_in_size(step, new):
 
 def user_line():
     """ "file.py:12" of the innermost frame outside weft."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").partition(".")[0] != _PACKAGE:
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
-    return "unknown line"
+    frame, _ = _user_frame()
+    return "unknown line" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def user_level():
+    """The `stacklevel` with which the caller's warnings stand at that line."""
+    return _user_frame()[1]
+
+
+def _user_frame():
+    """(the innermost frame outside weft, how many levels above whoever asks for it through one function)."""
+    frame, level = sys._getframe(1), 0
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame, level = frame.f_back, level + 1
+    return frame, level

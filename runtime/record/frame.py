@@ -203,6 +203,7 @@ class Frame(Connects, Watched):
         except TooManyPaths:
             limit, in_vain = self.recording.n_branches, self.recording.compiles_in_vain()
             self.full, self.left = self.full or in_vain, self.left or in_vain
+            self.recording.note_parting(self.step, op, attributes)
             return None, f"more than {limit} paths were recorded: the rest of this call runs eagerly"
         except BaseException:
             del self.numbers[mark:]
