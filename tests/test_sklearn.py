@@ -181,9 +181,22 @@ def test_what_is_wrong_is_said(options, message):
         ModuleClassifier(**options).fit(X, Y)
 
 
+def test_an_empty_module_is_the_one_that_was_given():
+    model = ModuleRegressor(nn.Sequential(), loss=lambda outputs, y: (outputs.mean(1) - y.flatten()).square().mean())
+    with pytest.raises(ValueError, match="no parameters|empty parameter list"):
+        model.fit(X, Y)
+
+
 def test_other_mistakes_are_said():
     with pytest.raises(TypeError, match="the factory must return a weft.nn.Module, got int"):
         ModuleRegressor(lambda i, o: 3).fit(X, Y)
+    for name, value, wanted in (
+        ("module", 3, "a module, or a function of the numbers of inputs and outputs"),
+        ("loss", "mse", "a function of outputs and targets, such as weft.nn.functional.mse_loss"),
+        ("optimizer", "adam", "a class of weft.optim, such as weft.optim.SGD"),
+    ):
+        with pytest.raises(TypeError, match=f"ModuleRegressor: {name} must be {wanted}.*, got {value!r}"):
+            ModuleRegressor(**{name: value}).fit(X, Y)
     with pytest.raises(NotFittedError):
         _ = ModuleRegressor().module_
     model = ModuleRegressor().partial_fit(X, Y)

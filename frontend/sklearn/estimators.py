@@ -16,6 +16,11 @@ from ..optim import Adam
 from .training import Training, make_module
 
 _DTYPES = {"float32": float32, "float64": float64}
+_FACTORIES = {
+    "module": "a module, or a function of the numbers of inputs and outputs that makes one",
+    "loss": "a function of outputs and targets, such as weft.nn.functional.mse_loss",
+    "optimizer": "a class of weft.optim, such as weft.optim.SGD",
+}
 
 
 def perceptron(n_inputs, n_outputs, hidden=64):
@@ -94,17 +99,22 @@ class _ModuleEstimator(BaseEstimator):
             raise ValueError(
                 f"{type(self).__name__}: validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}"
             )
+        for name, what in _FACTORIES.items():
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise TypeError(f"{type(self).__name__}: {name} must be {what}, got {value!r}")
         if self.dtype not in _DTYPES:
             raise ValueError(f"{type(self).__name__}: dtype must be one of {list(_DTYPES)}, got {self.dtype!r}")
 
     def _start(self, targets):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         n_outputs = self._n_outputs(targets)
-        module, options = self.module or perceptron, {"lr": self.lr, **(self.optimizer_options or {})}
+        module = perceptron if self.module is None else self.module  # an empty Sequential is false
+        options = {"lr": self.lr, **(self.optimizer_options or {})}
         self.training_ = Training(
             lambda: make_module(module, self.n_features_in_, n_outputs, self.module_options, _DTYPES[self.dtype]),
-            lambda parameters: (self.optimizer or Adam)(parameters, **options),
-            self.loss or self._default_loss,
+            lambda parameters: (Adam if self.optimizer is None else self.optimizer)(parameters, **options),
+            self._default_loss if self.loss is None else self.loss,
             seed,
         )
         self.loss_curve_, self.n_iter_ = [], 0
