@@ -167,13 +167,13 @@ _PREDICATES = {"<": "lt", "<=": "le", "==": "eq"}
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A C function. `bodies`: its program, or those for several extents; `n_parameters`: but for the extents and the
-    scratch memory; `of_numbers`: it also gets the form `double name_scipy(int n, double *x, void *scratch)`, which
-    gives NaN if a check failed; `extents`: names of those that are its first parameters."""
+    scratch memory; `n_numbers`: of so many numbers it gives one, and also gets the forms that SciPy calls; `extents`:
+    names of those that are its first parameters."""
 
     name: str
     bodies: tuple
     n_parameters: int
-    of_numbers: bool = False
+    n_numbers: int | None = None
     extents: tuple = ()
 
     @property
@@ -193,8 +193,9 @@ class Entry:
         b = Builder(module, self.name, pointers, result="i32")
         *parameters, scratch = b.arguments
         b.finish(self.bodies[0].emit(b, self.name, parameters, scratch, {}))
-        if self.of_numbers:
-            self.emit_of_numbers(module)
+        if self.n_numbers is not None:
+            self.emit_integrand(module)
+            self.emit_filter(module)
 
     def _extent_parameters(self):
         return [(f"extent_{name}", I64) for name in self.extents]
@@ -218,13 +219,32 @@ class Entry:
             n_bytes = b.select(b.cmp("eq", which, b.i64(k)), own, n_bytes)
         b.finish(n_bytes)
 
-    def emit_of_numbers(self, module):
+    def emit_integrand(self, module):
+        """`double name_scipy(int n, double *x, void *scratch)`, for integration: NaN if there are other numbers than
+        so many, or a check failed."""
         b = Builder(module, f"{self.name}_scipy", [("n", I32), ("x", PTR), ("scratch", PTR)], result="double")
-        _, x, scratch = b.arguments
+        n, x, scratch = b.arguments
         value = b.alloca(F64, 1)
-        failed = b.call(I32, self.name, [x, value, scratch])
-        number = b.load(value, F64)
-        b.finish(b.select(b.cmp("ne", failed, b.const(0, I32)), b.const(float("nan"), F64), number))
+        b.store(b.const(float("nan"), F64), value)
+        failed = self._call(b, b.cmp("eq", n, b.const(self.n_numbers, I32)), x, value, scratch)
+        b.finish(b.select(failed, b.const(float("nan"), F64), b.load(value, F64)))
+
+    def emit_filter(self, module):
+        """`int name_filter(double *x, intptr_t n, double *value, void *scratch)`, for filters of arrays: 0 in that
+        case, which SciPy raises an error for."""
+        parameters = [("x", PTR), ("n", I64), ("value", PTR), ("scratch", PTR)]
+        b = Builder(module, f"{self.name}_filter", parameters, result="i32")
+        x, n, value, scratch = b.arguments
+        failed = self._call(b, b.cmp("eq", n, b.i64(self.n_numbers)), x, value, scratch)
+        b.finish(b.select(failed, b.const(0, I32), b.const(1, I32)))
+
+    def _call(self, b, may_be, x, value, scratch):
+        """Whether it has failed, or may not be called with these numbers."""
+        code = b.alloca(I32, 1)
+        b.store(b.const(1, I32), code)
+        with b.when(may_be):
+            b.store(b.call(I32, self.name, [x, value, scratch]), code)
+        return b.cmp("ne", b.load(code, I32), b.const(0, I32))
 
 
 def registers(b, names):

@@ -268,12 +268,13 @@ def _function(name, program, machine, of, extents, threads):
     shared = bodies_of(partial(compile_graph, target=machine, for_team=True)) if threads else None
     if extents:
         arguments = c_extents.with_shapes(arguments, program.axes, trials.shape_of)
-    entry = Entry(name, bodies, len(arguments), not extents and _is_of_numbers(arguments), tuple(extents))
+    entry = Entry(name, bodies, len(arguments), None if extents else _n_numbers(arguments), tuple(extents))
     team = TeamEntry(name, shared, len(arguments), tuple(extents)) if threads else None
     return Function(entry, tuple(arguments), team), found
 
 
-def _is_of_numbers(parameters):
-    """Whether one array of numbers becomes a number, as integration wants it."""
+def _n_numbers(parameters):
+    """Of how many numbers in one array a number becomes, as integration wants it; None if it does not."""
     kinds = [(p.role, p.array is not None and (p.array.dtype.name, p.array.ndim)) for p in parameters]
-    return kinds == [("argument", ("float64", 1)), ("result", ("float64", 0))]
+    is_one = kinds == [("argument", ("float64", 1)), ("result", ("float64", 0))]
+    return parameters[0].array.shape[0] if is_one else None

@@ -180,6 +180,29 @@ def test_scipy_integrates_without_python():
         weft.aot(lambda x: x.sum(), (weft.ones(2),)).value.low_level_callable()
 
 
+def test_scipys_integration_gives_other_numbers_too():
+    from scipy import integrate
+
+    wave = weft.aot(lambda x: (x[0] * x[1]).sin(), (np.zeros(2),)).value
+    found = integrate.quad(wave.low_level_callable(), 0, 1, args=(2.0,))[0]
+    assert found == pytest.approx((1 - np.cos(2)) / 2, rel=1e-12)
+    with pytest.warns(integrate.IntegrationWarning):  # the second number would be some memory
+        assert np.isnan(integrate.quad(wave.low_level_callable(), 0, 1)[0])
+
+
+def test_scipys_filters_call_the_function():
+    from scipy import ndimage
+
+    image = np.random.default_rng(0).normal(size=(7, 9))
+    native = weft.aot(lambda w: w.square().mean().sqrt(), (np.zeros(9),)).value
+    found = ndimage.generic_filter(image, native.low_level_filter(), size=3)
+    assert same([found], [ndimage.generic_filter(image, native, size=3)])
+    with pytest.raises(RuntimeError, match="unknown error in filter"):
+        ndimage.generic_filter(image, native.low_level_filter(), size=5)
+    with pytest.raises(TypeError, match="no function of one float64 array"):
+        weft.aot(lambda x: x.sum(), (weft.ones(2),)).value.low_level_filter()
+
+
 def test_who_lacks_scipy_is_told_what_to_install(monkeypatch):
     bell = weft.aot(lambda x: (-x.square().sum()).exp(), (np.zeros(1),)).value
     monkeypatch.setitem(sys.modules, "scipy", None)

@@ -106,23 +106,37 @@ class NativeFunction:
     def low_level_callable(self):
         """For `scipy.integrate` (quad, nquad, ...): a scipy.LowLevelCallable `double (int, double *, void *)`.
 
-        The function must take one float64 array, of as many elements as there are integration variables, and give one
-        float64 number. Raises TypeError otherwise. Keep this object while the result is in use.
+        The function must take one float64 array, of as many elements as there are integration variables and `args`, and
+        give one float64 number. Raises TypeError otherwise. Keep this object while the result is in use.
         """
+        kind = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int, ctypes.POINTER(ctypes.c_double), ctypes.c_void_p)
+        return self._for_scipy("low_level_callable", "scipy", kind)
+
+    def low_level_filter(self):
+        """For `scipy.ndimage.generic_filter`: a scipy.LowLevelCallable `int (double *, intptr_t, double *, void *)`.
+
+        The function must take one float64 array, of as many elements as the filter looks at, and give one float64
+        number. Raises TypeError otherwise; SciPy raises an error if its filter has another size. Keep this object while
+        the result is in use.
+        """
+        numbers = ctypes.POINTER(ctypes.c_double)
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, numbers, ctypes.c_ssize_t, numbers, ctypes.c_void_p)
+        return self._for_scipy("low_level_filter", "filter", kind)
+
+    def _for_scipy(self, name, form, kind):
         try:
             from scipy import LowLevelCallable
         except ModuleNotFoundError as missing:
             raise ModuleNotFoundError(
-                "low_level_callable needs SciPy, which is not installed: pip install scipy", name=missing.name
+                f"{name} needs SciPy, which is not installed: pip install scipy", name=missing.name
             ) from None
 
         try:
-            address = self._library.address(f"{self.name}_scipy")
+            address = self._library.address(f"{self.name}_{form}")
         except KeyError:
             raise TypeError(
                 f"{self.declaration} is no function of one float64 array that gives one float64 number"
             ) from None
-        kind = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int, ctypes.POINTER(ctypes.c_double), ctypes.c_void_p)
         return LowLevelCallable(kind(address), ctypes.c_void_p(self._scratch))
 
     def __repr__(self):
