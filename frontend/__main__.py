@@ -42,6 +42,9 @@ def main(arguments):
 
 
 def _run_command(words):
+    if {"-h", "--help"} & {*words}:
+        print(__doc__)
+        return 0
     if words not in COMMANDS:
         print(f"weft: no command {' '.join(words)!r}; there are {', '.join(' '.join(known) for known in COMMANDS)}")
         return 2

@@ -170,6 +170,7 @@ def _gradients(outputs, inputs, cotangents, create_graph=False):
 
 
 def _check(func, inputs, eps, tolerances, nondet_tol, backward, forward):
+    __tracebackhide__ = True
     leaves = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
     with enable_grad():
         outputs = _outputs(func, inputs)
@@ -230,6 +231,7 @@ def _check_alike(found, outputs):
 
 def _check_output(number, out, leaves, differences, tolerances, nondet_tol):
     """Compare the derivatives of one output."""
+    __tracebackhide__ = True
     columns = [[] for _ in leaves]
     for position in range(out.numel()):
         cotangent = zeros_like(out)
@@ -263,6 +265,7 @@ def _as_arrays(gradients, leaves):
 
 
 def _compare(derivative, difference, tolerances, message):
+    __tracebackhide__ = True
     relative, absolute = tolerances
     if not np.allclose(derivative, difference, relative, absolute, equal_nan=True):
         raise GradcheckError(f"{message},\nnumerical:{difference}\nanalytical:{derivative}\n")

@@ -131,6 +131,7 @@ CASES = {
         f(grad=True) * 2, f(grad=True)
     ),
     "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy()": lambda: f(2, grad=True).numpy(),
+    "of np.sin(x), weft.sin(x) keeps the gradient": lambda: np.sin(f(2, grad=True)),
     "you can only change requires_grad flags of leaf variables": lambda: (f(2, grad=True) * 2).requires_grad_(False),
     "Only Tensors created explicitly by the user": lambda: __import__("copy").deepcopy(f(2, grad=True) * 2),
     "cannot register a hook on a tensor that doesn't require gradient": lambda: f(2).register_hook(print),

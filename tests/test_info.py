@@ -52,6 +52,10 @@ def test_a_command_that_there_is_not():
     assert "no command 'cache empty'; there are info, cache, cache list, cache clear" in printed
 
 
+def test_help_with_a_command():
+    assert output_of("-m", "weft", "cache", "--help") == output_of("-m", "weft", "--help") != ""
+
+
 def test_a_program_that_there_is_not(tmp_path):
     command = [sys.executable, "-m", "weft", "trian.py"]
     finished = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
