@@ -12,6 +12,9 @@ from .c_optimizers import NOTHING, followed
 from .compiled import compile
 from .compiler.export_entry import Data, Field, FieldFollowed, Given, Own
 from .runtime.programs.capture import capturing
+from .runtime.programs.recording import user_line
+from .runtime.state.exposure import is_exposed
+from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
 from .utils._pytree import tree_flatten
 
@@ -60,12 +63,45 @@ class Result(NamedTuple):
     array: object
 
 
+class Looks:
+    """Which of the arguments a call reads the values of, outside its program: as `x.item()` does, or NumPy. What is
+    computed with them would be a number of the example's for good, and nothing that the program has would tell."""
+
+    def __init__(self, tensors):
+        self._tensors, self._lines = {id(t): t for t in tensors}, []
+
+    def __enter__(self):
+        self._before, state.looks_on = state.looks_on, self
+        return self
+
+    def __exit__(self, *exception):
+        state.looks_on = self._before
+
+    def __call__(self, tensor):
+        if id(tensor) in self._tensors:
+            self._lines.append(user_line())
+
+    def ended(self, results):
+        """A function of arrays is about to return these: of no concern here."""
+
+    def check(self):
+        """Raise ValueError if values were read, or may have been: memory that NumPy was shown."""
+        was_shown = any(map(is_exposed, self._tensors.values()))
+        if self._lines or was_shown:
+            where = f" [{self._lines[0]}]" if self._lines else " as a NumPy array"
+            raise ValueError(
+                f"export: the function reads values of an argument{where}, which are other ones in each call from C; "
+                "compute with the tensor; of an `if` on data, weft.where can be the replacement"
+            )
+
+
 def observed(program, tensors, name):
     """(result, the Run, its graph, its Followed) of a call that is recorded anew."""
     program.call.__name__ = name
     compiled = compile(program.call, fullgraph=True, dynamic=False)
-    with capturing() as capture:
+    with capturing() as capture, Looks(tensors) as looks:
         result = compiled(*tensors)
+    looks.check()
     if len(capture.runs) != 1:
         what = "nothing that depends on tensors" if not capture.runs else f"{len(capture.runs)} programs in turn"
         raise ValueError(f"export: a call of {name} must be one program, and this one computes {what}")
