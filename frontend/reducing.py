@@ -12,6 +12,7 @@ from .compiler.shapes import normalize_axes, normalize_axis
 from .creation import zeros
 from .half_floats import in_float32
 from .operands import flag, tensor_of, to_dtype
+from .results import result_type
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, shape_of
 from .shaping import flatten, reshape, unsqueeze
@@ -137,21 +138,7 @@ def _power_or_zero(x, p):
     return comparison.where(zero, 0.0, comparison.where(zero, 1.0, x) ** p)
 
 
-class Extreme(tuple):
-    """(values, indices) of max or min along one dimension."""
-
-    __slots__ = ()
-    of = "max"
-    values = property(lambda self: self[0])
-    indices = property(lambda self: self[1])
-
-    def __repr__(self):
-        return f"weft.return_types.{self.of}(\nvalues={self[0]!r},\nindices={self[1]!r})"
-
-
-class _Smallest(Extreme):
-    __slots__ = ()
-    of = "min"
+_Largest, _Smallest = (result_type(name, "values", "indices") for name in ("max", "min"))
 
 
 def _extreme(name, made, total, position, pairwise):
@@ -168,19 +155,19 @@ def _extreme(name, made, total, position, pairwise):
             tensor_of(name, input)
         axis = normalize_axis(name, dim, input.ndim)
         if input.ndim == 0:
-            return made((total(input), zeros((), dtype=int64)))
+            return made(total(input), zeros((), dtype=int64))
         indices = position(input, axis=axis)
         values = spelling.pick(input, indices, axis=axis, of=name)
         if keepdim:
             indices, values = unsqueeze(indices, axis), unsqueeze(values, axis)
-        return made((values, indices))
+        return made(values, indices)
 
     function.__name__ = name
     function.__doc__ = f"{name} of all elements; (values, indices) along `dim`; or of two tensors, element by element."
     return function
 
 
-max = _extreme("max", Extreme, spelling.max_, reduction.argmax, arithmetic.maximum)
+max = _extreme("max", _Largest, spelling.max_, reduction.argmax, arithmetic.maximum)
 min = _extreme("min", _Smallest, spelling.min_, reduction.argmin, arithmetic.minimum)
 
 

@@ -48,3 +48,19 @@ def test_reading_is_refused_for_other_extents_and_gradients_too():
     for options in ({"gradients": True}, {"dynamic_shapes": {"x": {0: "n"}}}):
         with pytest.raises((ValueError, RuntimeError), match="read"):
             weft.aot(f, (weft.ones(4),), **options)
+
+
+RESULTS = {
+    "sort": lambda x: x.sort(dim=1),
+    "max": lambda x: x.max(0),
+    "slogdet": lambda x: weft.linalg.slogdet(x[:3]),
+    "parts of a dict": lambda x: {"largest": x.topk(2), "mean": x.mean()},
+}
+
+
+@pytest.mark.parametrize("what", RESULTS)
+def test_results_with_names_are_several_results(what):
+    x = weft.tensor(np.random.default_rng(0).standard_normal((5, 3)))
+    wanted = weft.utils._pytree.tree_leaves(RESULTS[what](x))
+    found = weft.aot(RESULTS[what], (weft.ones(5, 3, dtype=weft.float64),))(x.numpy())
+    assert len(found) == len(wanted) and all(np.array_equal(a, b.numpy()) for a, b in zip(found, wanted))

@@ -1,5 +1,7 @@
 """weft.testing, utils._pytree, utils.checkpoint and nn.utils.rnn: small tools, by PyTorch's paths."""
 
+import copy
+import pickle
 from collections import OrderedDict, defaultdict, namedtuple
 
 import numpy as np
@@ -97,6 +99,17 @@ def test_trees_come_apart_and_together():
     assert again == TREE and type(again["b"]) is Pair and again["c"].default_factory is list
     with pytest.raises(ValueError, match="`leaves` has length 2 but the spec refers to a pytree that holds 7"):
         pytree.tree_unflatten([1, 2], spec)
+
+
+@pytest.mark.parametrize("get", [lambda x: x.sort(), lambda x: x.topk(2), lambda x: x.max(0), lambda x: x.svd()])
+def test_results_with_names_are_trees(get):
+    found = get(weft.tensor([[3.0, 1.0], [2.0, 5.0]]))
+    leaves, spec = pytree.tree_flatten({"found": found})
+    assert len(leaves) == len(found) and all(x is y for x, y in zip(leaves, found))
+    again = pytree.tree_unflatten(leaves, spec)["found"]
+    assert type(again) is type(found) and again[0] is found[0]
+    for again in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
+        assert type(again) is type(found) and all((x == y).all() for x, y in zip(again, found))
 
 
 def test_maps_over_trees():

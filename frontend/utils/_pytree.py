@@ -9,6 +9,8 @@
 
 from collections import OrderedDict, defaultdict, namedtuple
 
+from ..results import Result
+
 _registered = {}  # class -> (flatten, unflatten), where flatten gives (children, context)
 
 
@@ -67,7 +69,8 @@ def _parts(x):
     kind = type(x)
     if kind in _registered:
         return kind, *_registered[kind][0](x)
-    return (namedtuple, list(x), kind) if isinstance(x, tuple) and hasattr(kind, "_fields") else None
+    is_named = isinstance(x, Result) or isinstance(x, tuple) and hasattr(kind, "_fields")
+    return (namedtuple, list(x), kind) if is_named else None
 
 
 def tree_flatten(tree, is_leaf=None):
