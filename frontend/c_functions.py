@@ -4,14 +4,12 @@ Every function is called three times: what is made in the first call, such as th
 others, and those two must compute the same.
 """
 
-import inspect
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
 from . import autograd, c_extents, c_names
+from .c_arguments import taken_apart
 from .c_bodies import Bodies
 from .c_calls import Layout, Parameter, formulas_by_slot, inputs_of, observed, packed_numbers, results_of
 from .c_optimizers import Followed, optimizer_names
@@ -20,7 +18,7 @@ from .compiler.export import export_text
 from .compiler.export_entry import Body, Entry
 from .compiler.export_team import TeamEntry
 from .compiler.pipeline import compile_graph
-from .creation import tensor, zeros_like
+from .creation import zeros_like
 from .placement import contiguous_format
 from .runtime.code import jit
 from .runtime.state.tensor import Tensor
@@ -78,11 +76,8 @@ def object_of(functions, state, target):
 # --- the programs -----------------------------------------------------------------------------------------------------
 def programs_of(function, example_args, gradients, hvp, dynamic_shapes=None, with_rates=False):
     """(Program, name of each extent -> its number in the examples) of each."""
-    if not isinstance(example_args, (tuple, list)):
-        raise ValueError(f"export: example_args must be a tuple, got {type(example_args).__name__}")
-    args = [_example(k, x) for k, x in enumerate(example_args)]
+    all_names, args, put_together = taken_apart(function, example_args)
     places = [k for k, x in enumerate(args) if isinstance(x, Tensor)]
-    all_names = _argument_names(function, len(args))
     c_arguments = c_names.arguments(all_names)
     tensors, names = [args[k] for k in places], [c_arguments[k] for k in places]
     extents, axes = c_extents.open_axes(dynamic_shapes, dict(zip(all_names, args)))
@@ -93,7 +88,7 @@ def programs_of(function, example_args, gradients, hvp, dynamic_shapes=None, wit
         full = list(args)
         for k, x in zip(places, given):
             full[k] = x
-        return function(*full)
+        return function(*put_together(full))
 
     yield Program("", _with_own_results(call), tensors, axes, names, None, *rates), extents
     floating = [k for k, x in enumerate(tensors) if x.is_floating_point()]
@@ -123,25 +118,6 @@ def programs_of(function, example_args, gradients, hvp, dynamic_shapes=None, wit
         every_axes = [*axes, *[axes[k] for k in floating]]
         call_it = _with_own_results(products)
         yield Program("_hvp", call_it, [*leaves, *vectors], every_axes, arguments, results, *rates), extents
-
-
-def _example(k, x):
-    if isinstance(x, np.ndarray):
-        return tensor(x)
-    if not isinstance(x, Tensor) and any(isinstance(leaf, (Tensor, np.ndarray)) for leaf in tree_flatten(x)[0]):
-        raise ValueError(
-            f"export: example_args[{k}] is a {type(x).__name__} with arrays in it; C functions take arrays: give the "
-            "function one argument for each"
-        )
-    return x.detach().clone().contiguous() if isinstance(x, Tensor) else x
-
-
-def _argument_names(function, count):
-    try:
-        names = [p.name for p in inspect.signature(function).parameters.values() if p.kind < p.VAR_POSITIONAL]
-    except (TypeError, ValueError):
-        names = []
-    return [*names, *[f"a{k}" for k in range(len(names), count)]][:count]
 
 
 def _with_own_results(call):

@@ -1,0 +1,62 @@
+"""The arguments of C functions: arrays, each with a name. A dict or a tuple of arrays becomes one for each array in it.
+
+f(params, x), params = {"w": [3], "b": []}   ->   f(params_w [3], params_b, x)
+"""
+
+import inspect
+
+import numpy as np
+
+from . import c_names
+from .creation import tensor
+from .runtime.state.tensor import Tensor
+from .utils._pytree import tree_flatten
+
+
+def taken_apart(function, example_args):
+    """(name of each argument in C, what it is in the examples, put_together): `put_together` makes the arguments of
+    the function from as many others. What is no array stays what it is."""
+    if not isinstance(example_args, (tuple, list)):
+        raise ValueError(f"export: example_args must be a tuple, got {type(example_args).__name__}")
+    names, leaves, specs = [], [], []
+    for name, x in zip(_argument_names(function, len(example_args)), example_args):
+        found, spec = tree_flatten(x)
+        if not any(isinstance(leaf, (Tensor, np.ndarray)) for leaf in found):
+            found, spec = [x], None
+        paths = (
+            [name] if spec is None else [path if path == name else c_names.spelled(path) for path in _paths(name, spec)]
+        )
+        for path in paths:
+            names.append(c_names.distinct(path, names) if path in names else path)
+        leaves += map(_example, found)
+        specs.append(spec)
+
+    def put_together(given):
+        given = iter(given)
+        return [next(given) if s is None else s.unflatten([next(given) for _ in range(s.num_leaves)]) for s in specs]
+
+    return names, leaves, put_together
+
+
+def _paths(name, spec):
+    """A name for each leaf: its argument's, and the keys that lead to it."""
+    if spec.is_leaf():
+        return [name]
+    keys = getattr(spec.context, "_fields", None) or getattr(spec.context, "names", None) or spec.context
+    if not isinstance(keys, (list, tuple)) or len(keys) != len(spec.children_specs):
+        keys = range(len(spec.children_specs))
+    return [path for key, child in zip(keys, spec.children_specs) for path in _paths(f"{name}_{key}", child)]
+
+
+def _example(x):
+    if isinstance(x, np.ndarray):
+        return tensor(x)
+    return x.detach().clone().contiguous() if isinstance(x, Tensor) else x
+
+
+def _argument_names(function, count):
+    try:
+        names = [p.name for p in inspect.signature(function).parameters.values() if p.kind < p.VAR_POSITIONAL]
+    except (TypeError, ValueError):
+        names = []
+    return [*names, *[f"a{k}" for k in range(len(names), count)]][:count]
