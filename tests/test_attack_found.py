@@ -8,6 +8,7 @@ import pytest
 from compiled_twin import leaf, twin
 
 import weft
+from weft import nn
 from weft.autograd import grad
 
 FORWARDS = {
@@ -281,5 +282,62 @@ def test_hooks_of_a_result_that_its_call_has_freed(inside):
             with pytest.raises(RuntimeError, match="second time"):
                 slope.sum().backward(retain_graph=True)
             yield seen, slope.grad, w.grad, slope.grad_fn.name()
+
+    twin(scenario)()
+
+
+ORDERS = ("g a", "a g", "g! g a", "a! g", "h a g", "h g", "g h", "h! g h", "(g+a) a", "(h+a) g", "(g*a) g", "h! h a!")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("n_results", [1, 2])
+def test_backwards_through_gradients_free_what_these_share_with_their_call(order, n_results):
+    """After some calls, in which gradients are found by a program of their own, such a backward freed nothing of the
+    call that they are gradients of: another one passed that eager mode refuses."""
+
+    def scenario(compile):
+        w, v = leaf(3), leaf(3)
+
+        @compile
+        def forward(x):
+            return [((w * x).tanh() * v).sin(), (w * w).sum() * x][:n_results]
+
+        for _ in range(12):
+            a, *rest = forward(weft.randn(3))
+            g = grad(a.sum(), w, create_graph=True)[0]
+            h = grad(g.sum(), w, create_graph=True)[0] if "h" in order else None
+            for word in order.split():
+                try:
+                    result = eval(word.rstrip("!"), {"a": a, "g": g, "h": h})
+                    result.sum().backward(retain_graph="!" in word)
+                except RuntimeError:
+                    yield "refused", word
+                yield w.grad, v.grad
+            for other in rest:
+                other.sum().backward()
+                yield w.grad
+
+    twin(scenario)()
+
+
+def test_second_derivatives_used_beside_what_they_are_of():
+    """Where several calls of one family met in a backward pass after they had been alone in others, one of them was
+    looked for twice: a KeyError."""
+
+    def scenario(compile):
+        model = nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1))
+        solution = compile(model)
+        for k in range(18):
+            x = weft.randn(6, 1, requires_grad=True)
+            u = solution(x)
+            slope = grad(u.sum(), x, create_graph=True)[0]
+            curvature = grad(slope.sum(), x, create_graph=True)[0]
+            if k % 2:
+                loss = ((curvature + u) ** 2).mean() + (slope[0] ** 2).sum()
+            else:
+                loss = (curvature**2).mean()
+            model.zero_grad()
+            loss.backward()
+            yield loss, list(model.parameters())
 
     twin(scenario)()

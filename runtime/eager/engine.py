@@ -233,7 +233,7 @@ class Sweep:
         """A node has not run, because others have taken its place meanwhile, and perhaps that of calls behind it: what
         has arrived there already goes to their nodes first, as it came first."""
         self._follow_wanted()
-        for other in [n for n in self.pending if n.stands_for is not None]:
+        while (other := next((n for n in self.pending if n.stands_for is not None), None)) is not None:
             self._go_on_in_nodes(other, self.pending.pop(other), {})
         relevant, captured = self.relevant, self.captured or {}
         for k, arrived in sums.items():

@@ -298,6 +298,7 @@ class Recording:
     departed_at: int = 0  # the number of the last of them
     n_opened: int = 0  # how many calls of the last ones went over to nodes, since so many had been made
     opened_since: int = 0
+    copies: tuple = ()  # closed_again.py: steps of another recording that its first ops repeat
     when_opened: object = None  # a weak reference to what is called once most of them do
     parts_at: tuple | None = None  # (what differs, the line) where the first path beyond the limit began
 

@@ -240,23 +240,28 @@ class CallNode(BaseNode):
     # --- what a backward frees ------------------------------------------------------------------------------------
     def _frees(self, vids):
         """Indices of the steps whose saved values a backward of these results frees."""
-        known = self.frame.step.known.frees
-        if vids not in known:
-            steps, _ = frame_autograd.reach(self.frame, vids)
-            known[vids] = frozenset(i for i in steps if frame_autograd.needed_by(self.frame, self.frame.steps[i]))
-        return known[vids]
+        return frame_autograd.freed_by(self.frame, vids)
 
-    def _check_freed(self):
-        again = self.freed_steps and self.freed_steps.intersection(self._frees(self.present))
+    def _check_freed(self, steps=None):
+        steps = self._frees(self.present) if steps is None else steps
+        again = self.freed_steps and self.freed_steps.intersection(steps)
         if again:
             node = frame_autograd.StepNode(self.frame, self.frame.steps[max(again)].first)
             raise RuntimeError(frame_autograd.SECOND_BACKWARD.format(name=node.name()))
+        if self.again is not None and steps:
+            self.again[0]._check_freed(closed_again.of_first(self.frame.recording, self.frame.steps, steps))
+
+    def free_steps(self, steps):
+        """What these have saved is gone, also in the call that they are gradients of, as far as it has them too."""
+        self.freed_steps |= steps
+        if self.again is not None and steps:
+            self.again[0].free_steps(closed_again.of_first(self.frame.recording, self.frame.steps, steps))
 
     def release(self):
         """Free what the backward of the results that just ran has used, as the nodes of eager mode would."""
         if self.stands_for is not None:
             return
-        self.freed_steps |= self._frees(self.present)
+        self.free_steps(self._frees(self.present))
         if all(self.freed_steps.intersection(self._frees((v,))) for v in self.needed.differentiable):
             self.saved, self.kept, self.again = None, {}, None
             self.frame.arrays = {}

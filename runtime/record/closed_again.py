@@ -10,6 +10,7 @@ from ..eager import engine
 from ..eager.gate import apply
 from ..eager.node import edge_of
 from ..state.modes import state, watching
+from .frame_autograd import is_op
 
 TIMES_BEFORE = 6
 MOST_FAILED = 12
@@ -104,7 +105,7 @@ def gradients(node, steps, cotangents):
     if not again.is_due():
         return None
     found = again.run(node.externals, [c for c in cotangents if c is not None], frame.numbers)
-    if is_told(node, cotangents, found):
+    if is_told(node, cotangents, found, steps):
         return found
     again.has_failed()
     return None
@@ -125,8 +126,9 @@ def are_watched(edges):
     return any(edge is not None and (edge[0].pre_hooks or edge[0].retained) for edge in edges)
 
 
-def is_told(node, cotangents, found):
-    """Whether the call that has made these gradients knows whose they are, or they have no history."""
+def is_told(node, cotangents, found, steps):
+    """Whether the call that has made these gradients, and has run these steps once more for that, knows whose they are,
+    or they have no history."""
     made = [x for x in found if x is not None and x._requires_grad]
     if not made:
         return True
@@ -137,7 +139,15 @@ def is_told(node, cotangents, found):
     if not hasattr(call, "again"):
         return False
     call.derives(node, cotangents, [None if x is None else x._vid for x in found])
+    frame.recording.copies = tuple(steps)
     return True
+
+
+def of_first(recording, steps, indices):
+    """The call that these gradients are of, and they, have steps in common, which have one node in eager mode: of steps
+    of the gradients' call, the indices that such have in the other."""
+    copied = dict(zip((i for i, step in enumerate(steps) if is_op(step)), recording.copies))
+    return frozenset(copied[i].depth - 1 for i in indices if i in copied)
 
 
 def _again(steps, read, present, reached):

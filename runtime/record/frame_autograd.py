@@ -98,6 +98,14 @@ def reach(frame, vids):
     return steps, [vid for vid in contributed if vid in leaves]
 
 
+def freed_by(frame, vids):
+    """Indices of the steps whose saved values a backward of these values frees."""
+    known = frame.step.known.frees
+    if vids not in known:
+        known[vids] = frozenset(i for i in reach(frame, vids)[0] if needed_by(frame, frame.steps[i]))
+    return known[vids]
+
+
 def read_by_backward(frame, vids):
     """{number of a value that a backward from vids reads: a step that needs it}."""
     steps = [frame.steps[i] for i in reach(frame, vids)[0]]

@@ -23,6 +23,7 @@ from ..state.tensor import Tensor
 from .finished_calls import CallObject
 from .finished_words import Gradient, Source, Words
 from .usual_calls import ReplayedCall, accumulate
+from .usual_gradients import free_first
 from .usual_outside import COTANGENT, OUTPUT
 
 _CONTIGUOUS = 1  # NumPy's flag of arrays
@@ -75,6 +76,7 @@ def cotangents_of_leaves(words: Words, made: Object, arrays: Object) -> Object:
     """The same for what has arrived at the node, one row-major array for each result."""
     require(type(arrays) is list and len(cast(List, arrays)) == len(words.present))
     require(is_unchanged(words, cast(CallObject, made)))
+    require_first_kept(cast(CallObject, made))
     return run(words, cast(CallObject, made), cast(List, arrays))
 
 
@@ -85,12 +87,25 @@ def gradients_of_results(words: Words, made: Object, outputs: Object, cotangents
     require(retain_graph is False or retain_graph is True)
     call = cast(CallObject, made)
     require(call.frame is None and call.freed is False and len(cast(Dict, call.edges)) == 0)
-    # Hooks of other results, which are no outputs, would be those of a node.
-    require(words.freed is True or (call.late is None and call.node is None))
+    # Hooks of other results, which are no outputs, would be those of a node; and what gradients of another call free of
+    # it is known of all results.
+    require(words.freed is True or (call.late is None and call.node is None and call.again is None))
+    require_first_kept(call)
     require(is_unchanged(words, call))
     for k in range(len(words.gradients)):
         require(has_no_hooks(leaf_of(words, call, k)))
     return run(words, call, cotangents_of(words, made, cast(Tuple, outputs), cotangents))
+
+
+@native()
+def require_first_kept(call: CallObject):
+    """Of gradients of another call: that nothing they have in common with it has been freed."""
+    if call.again is not None:
+        first = cast(Tuple, call.again)[0]
+        require(type(first) is ReplayedCall)
+        known = cast(CallObject, first)
+        require(known.frame is None and known.freed is False)
+        require_first_kept(known)
 
 
 @native()
@@ -289,6 +304,8 @@ def is_prepared(words: Words, leaf: TensorObject, gradient: TensorObject) -> Boo
 
 @native()
 def free(words: Words, call: CallObject):
+    if call.again is not None:
+        call_with(free_first, (call,), None)
     call.freed = words.freed
     call.outputs = words.nothing
     call.arrays = words.nothing

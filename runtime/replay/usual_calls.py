@@ -25,7 +25,7 @@ from ..state.aligned import owner_of
 from ..state.modes import state, watching
 from ..state.storage import Storage
 from ..state.tensor import Tensor, register_reader, tensor_of
-from .usual_gradients import gradients_again
+from .usual_gradients import free_first, gradients_again, may_be_too_late
 from .usual_outside import KNOWN
 
 
@@ -73,9 +73,9 @@ NO_EDGES = {}  # of calls whose inputs have no history: nobody changes it
 class ReplayedCall:
     """The frame of results that a backward may start from. `frame` and `node`: the closed Frame and its CallNode, once
     somebody has asked for more than one backward(). freed: whether that has freed what it reads; the results that it
-    went from, if these are not all. late: a weak reference to its node before that. again: (call, cotangents, numbers
-    of the gradients) if it has differentiated another one; n_derived: how many have differentiated this one, or one of
-    those that have."""
+    went from, as a tuple, if these are not all; the indices of the steps that another call has freed, as a frozenset,
+    if one has. late: a weak reference to its node before that. again: (call, cotangents, numbers of the gradients) if
+    it has differentiated another one; n_derived: how many have differentiated this one, or one of those that have."""
 
     closed = True
 
@@ -164,7 +164,7 @@ class ReplayedCall:
         """Whether a backward from some of the results may be done without nodes: there is none that has hooks, and no
         other backward can follow if this one frees what it reads."""
         has_node = self.node is not None or self.late is not None and self.late() is not None
-        return not has_node and (retain_graph or self.outside.frees_all(present))
+        return not has_node and self.again is None and (retain_graph or self.outside.frees_all(present))
 
     def _gradients_again(self, outputs, cotangents, leaves, wanted):
         """The same with a history, of the leaves at the wanted positions."""
@@ -180,7 +180,7 @@ class ReplayedCall:
     def _cotangents(self, outputs, cotangents, leaves):
         """number -> the array of its cotangent, if these are results, and outputs of a pass that nobody follows."""
         present = self.outside.needed.differentiable
-        if self.frame is not None or self.freed or len(outputs) > len(present):
+        if self.frame is not None or self.freed or len(outputs) > len(present) or may_be_too_late(self):
             return None
         if self.edges or not all(map(_has_no_hooks, leaves)) or self._versions() != self.versions:
             return None
@@ -205,11 +205,28 @@ class ReplayedCall:
 
     def free(self, whole=True):
         """What a backward pass frees. whole: True, or the results that it went from, if not from all."""
+        if self.again is not None:
+            free_first(self)
         self.freed, self.outputs, self.arrays, self.again = whole, (), (), None
+
+    def _is_done(self):
+        """Whether a backward of its own has freed what it reads."""
+        return self.freed is True or type(self.freed) is tuple
+
+    def free_steps(self, steps):
+        """What a CallNode does then."""
+        if self.frame is not None:
+            self.node.free_steps(steps)
+        elif steps and not self._is_done():
+            self.freed = frozenset(steps.union(self.freed or ()))
+            if self.again is not None:
+                self.again[0].free_steps(self.outside.in_first(steps))
 
     def cotangents_of_leaves(self, node, cotangents, create_graph, retain_graph):
         """The same in the middle of a backward pass that arrives at the call's node."""
         if self.freed or state.frame is not None or watching or [c for c in cotangents if c is None]:
+            return None
+        if may_be_too_late(self):
             return None
         if create_graph and not retain_graph or self.again is not None and node.meets_relatives():
             return None
@@ -245,6 +262,10 @@ class ReplayedCall:
             first.n_derived += 1
 
     @property
+    def recording(self):
+        return self.outside.recording
+
+    @property
     def family(self):
         """The call that this one is a derivative of, of whatever order; its node if that is a CallNode like others."""
         if self.frame is not None:
@@ -261,7 +282,7 @@ class ReplayedCall:
 
     def before_silent_change(self, tensor):
         """What a CallNode does then; one that there is already is told by itself."""
-        if self.freed or self.frame is not None:
+        if self._is_done() or self.frame is not None:
             return
         owner = owner_of(tensor._data)
         arrays = (*self.arrays, *self.outputs, *self.outside.expectation.arrays)
@@ -329,7 +350,9 @@ class ReplayedCall:
         if self.again is not None:
             first, *gradients = self.again
             node.again = _node_of(first), *gradients
-        if self.freed:
+        if not self._is_done():
+            node.freed_steps = set(self.freed or ())
+        else:
             node.present = outside.needed.differentiable if self.freed is True else self.freed
             CallNode.release(node)
         return frame

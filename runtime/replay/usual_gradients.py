@@ -120,7 +120,7 @@ def gradients_again(call, cotangents, wanted):
             made[0].derives(call, cotangents, program.gradients)
             return made[1]
     found = again.run(externals, cotangents, call.numbers)
-    if not is_told(call.graph_node(), cotangents, found):
+    if not is_told(call.graph_node(), cotangents, found, again.steps):
         again.has_failed()
         return None
     if program is None and not any(c._requires_grad for c in cotangents):
@@ -128,6 +128,21 @@ def gradients_again(call, cotangents, wanted):
         if program is not None:
             program.again, outside.gradients[wanted] = again, program
     return found
+
+
+def free_first(call):
+    """A backward pass of all results frees what they have in common with the call that they are gradients of."""
+    call.again[0].free_steps(call.outside.of_first)
+
+
+def may_be_too_late(call):
+    """Whether something of that may be gone."""
+    kind = call.__class__
+    while call.again is not None:
+        call = call.again[0]
+        if call.freed if call.__class__ is kind and call.frame is None else getattr(call, "node", call).freed_steps:
+            return True
+    return False
 
 
 def _learn(call, tensors, cotangents, found):

@@ -2,6 +2,7 @@
 
 from ..eager.node import edge_of, leaf_edge
 from ..record import frame_autograd
+from ..record.closed_again import of_first
 from .usual_entries import NotReplayed
 
 COTANGENT, OUTPUT, ARRAY, KNOWN = range(4)
@@ -54,6 +55,8 @@ class OutsideBackward:
             raise NotReplayed("a backward after the call would read what .data has shown", self.step.line)
         self.is_unchanged = frame.overwritten.isdisjoint(read)
         self.is_changing = bool(frame.same or frame.changed_leaves or frame.versioned)
+        # Of the gradients of another call: the steps they have in common that a backward of all results frees.
+        self.frees, self._of_first = frame_autograd.freed_by(frame, self.needed.differentiable), None
         self.gradients = {}  # positions of the wanted leaves -> the GradientProgram that finds these gradients
         self._plans = {}
         # What does it natively from all results; by the numbers of results; how often it was done in Python.
@@ -63,6 +66,16 @@ class OutsideBackward:
         known = {id(tensor) for tensor in expected.values()}
         if any(id(leaf) not in known for leaf in frame.changed_leaves.values()):
             raise NotReplayed("a leaf that is new in every call is changed in place and differentiated", self.step.line)
+
+    @property
+    def of_first(self):
+        if self._of_first is None:
+            self._of_first = self.in_first(self.frees)
+        return self._of_first
+
+    def in_first(self, steps):
+        """Indices in the call that these are gradients of of the steps of this one that it has too."""
+        return of_first(self.recording, self.step.path(), steps)
 
     def edge(self, call, index):
         """Where a gradient goes; to a leaf also if requires_grad has been taken from it since."""
