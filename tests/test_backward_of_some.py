@@ -163,3 +163,58 @@ def test_it_is_done_without_nodes():
     assert loss._frame.frame is None and loss._frame.freed != () and logits._frame is loss._frame
     with pytest.raises(RuntimeError, match="second time"):
         more["norm"].backward()
+
+
+def of_logits_in_more_ops(logits, loss, more, w):
+    (logits.mean() * 2).backward()
+
+
+def of_two_in_more_ops(logits, loss, more, w):
+    (logits.mean() + more["norm"]).backward()
+
+
+def of_logits_in_more_ops_twice(logits, loss, more, w):
+    total = logits.mean() * 2
+    total.backward()
+    loss.backward()
+
+
+def of_one_after_the_other(logits, loss, more, w):
+    logits.sum().backward()
+    loss.backward()
+    more["norm"].backward()
+
+
+def with_a_hook_on_another_on_the_way(logits, loss, more, w):
+    seen = []
+    logits.register_hook(lambda g: seen.append(g.sum().item()) or g * 2)
+    (loss * 2).backward()
+    return seen
+
+
+def gradients_on_the_way(logits, loss, more, w):
+    return [g.tolist() for g in weft.autograd.grad(loss * 2, [w])]
+
+
+def kept_on_the_way(logits, loss, more, w):
+    (loss * 2).backward(retain_graph=True)
+    more["norm"].backward()
+
+
+@pytest.mark.parametrize("function", [model, apart], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "use",
+    [
+        with_a_hook_on_another_on_the_way,
+        gradients_on_the_way,
+        kept_on_the_way,
+        of_logits_in_more_ops,
+        of_two_in_more_ops,
+        of_logits_in_more_ops_twice,
+        of_one_after_the_other,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_in_the_middle_of_a_pass(function, use):
+    eager, compiled = twice(function, use)
+    assert eager == compiled

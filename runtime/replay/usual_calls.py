@@ -205,6 +205,8 @@ class ReplayedCall:
 
     def free(self, whole=True):
         """What a backward pass frees. whole: True, or the results that it went from, if not from all."""
+        if self._is_done():
+            return
         if self.again is not None:
             free_first(self)
         self.freed, self.outputs, self.arrays, self.again = whole, (), (), None
@@ -224,10 +226,12 @@ class ReplayedCall:
 
     def cotangents_of_leaves(self, node, cotangents, create_graph, retain_graph):
         """The same in the middle of a backward pass that arrives at the call's node."""
-        if self.freed or state.frame is not None or watching or [c for c in cotangents if c is None]:
+        if self.freed or state.frame is not None or watching:
             return None
         if may_be_too_late(self):
             return None
+        if any(c is None for c in cotangents):
+            return None if create_graph else self._cotangents_from_some(cotangents, retain_graph)
         if create_graph and not retain_graph or self.again is not None and node.meets_relatives():
             return None
         native = self.outside.native
@@ -241,6 +245,17 @@ class ReplayedCall:
         if create_graph:
             return None if are_watched(node.edges) else gradients_again(self, list(cotangents), wanted_edges(node))
         return self._run(self.outside.needed.differentiable, [_contiguous(c) for c in cotangents])
+
+    def _cotangents_from_some(self, cotangents, retain_graph):
+        """The same of some of the results, if no other backward can follow this one; frees what the pass frees."""
+        given = {vid: c for vid, c in zip(self.outside.needed.differentiable, cotangents) if c is not None}
+        present = tuple(given)
+        if not retain_graph and not self.outside.frees_all(present) or self._versions() != self.versions:
+            return None
+        found = self._run(present, [_contiguous(c) for c in given.values()])
+        if found is not None and not retain_graph:
+            self.free(present)
+        return found
 
     def externals(self):
         """number -> tensor from outside; None if one has other memory since."""
