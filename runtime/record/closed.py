@@ -156,6 +156,9 @@ class CallNode(BaseNode):
         if create_graph:
             found = None if sums or not retain_graph else self._gradients_again(cotangents)
             return self.open("backward with create_graph=True") if found is None else found
+        targets = [edge for edge in self.edges if edge is not None]
+        if len(set(targets)) < len(targets):
+            return self.open("a leaf that results were computed from before and after a change")
         if self._meets_relatives():
             return self.open("second derivatives that meet others of the same call")
         if any(saved.version != saved.tensor._version for saved in self.kept.values()):

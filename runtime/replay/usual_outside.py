@@ -51,6 +51,8 @@ class OutsideBackward:
         }
         read = frame_autograd.read_by_backward(frame, self.needed.differentiable)
         self._check_leaves(frame, expected)
+        if len({id(leaf) for leaf in self.leaves if leaf is not None}) < len(self.leaves) - self.leaves.count(None):
+            raise NotReplayed("gradients reach a leaf by its values from before and after a change", self.step.line)
         if not read.keys().isdisjoint(frame.versioned):
             raise NotReplayed("a backward after the call would read what .data has shown", self.step.line)
         self.is_unchanged = frame.overwritten.isdisjoint(read)
