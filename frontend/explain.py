@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from .notebooks import Text
 from .runtime.programs.advice import advice_for, is_read
+from .runtime.replay import usual_learning
 from .runtime.replay.native import native_code_is_used
 
 # Of why calls are not replayed: what other breaks say already.
@@ -86,6 +87,13 @@ def explain(name, recordings, verbose=False, sizes=None, seconds_of_a_read=lambd
 _MANY_FOLLOWED = 16
 
 
+def _postponed():
+    """Why calls that are alike are not replayed yet; None if nothing is put off."""
+    if usual_learning.is_postponed():
+        return f"compiling what replays calls pays after {usual_learning.PAYS_AFTER} that are alike"
+    return None
+
+
 def _head(name, recordings, seconds_of_a_read):
     found, is_replayed = breaks(recordings), all(r.replays for r in recordings)
     if found:
@@ -96,7 +104,7 @@ def _head(name, recordings, seconds_of_a_read):
     elif is_replayed:
         head = "yes"
     else:
-        head = "not yet, that takes three calls that are alike"
+        head = f"not yet, {_postponed() or 'that takes three calls that are alike'}"
     lines = [f"{name}: fast path: {head}"]
     for b in found:
         lines.append(f"  {b.line}: {b.reason} [{b.count}x]")
@@ -137,7 +145,7 @@ def _replay_lines(recording):
         lines += [f"  done in Python at the end of a call: {reason}" for reason in ends]
         return lines + _followed_lines(recording)
     if recording.not_replayed is None:
-        return ["calls are not replayed yet: that takes three that are alike"]
+        return [f"calls are not replayed yet: {_postponed() or 'that takes three that are alike'}"]
     reason, line = recording.not_replayed
     if recording.ways is not None and recording.ways.is_eager:
         measured = recording.ways.described()

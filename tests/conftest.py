@@ -30,6 +30,7 @@ def replayed_however_often(monkeypatch):
         monkeypatch.setattr("weft.contest.AFTER", import_module("weft.contest").NEVER)
         monkeypatch.setattr("weft.made_anew.PAYS_AFTER", 0)
         monkeypatch.setattr("weft.ways.LONG", float("inf"))
+        monkeypatch.setattr("weft.runtime.replay.usual_learning.PAYS_AFTER", 0)
 
 
 @pytest.fixture

@@ -49,6 +49,11 @@ def library(key, make_text):
     return found
 
 
+def is_at_hand(key):
+    """Whether the library for `key` takes no compilation."""
+    return key in _libraries or default_cache().get(key) is not None
+
+
 def _load(key, make_text):
     cache = default_cache()
     entry = cache.get(key)

@@ -86,8 +86,17 @@ def native_code_is_used():
 # --- binding ----------------------------------------------------------------------------------------------------------
 @functools.cache
 def _library():
-    key = f"replay {layout()}"
-    return kernels.library(key, _text)
+    return kernels.library(_key(), _text)
+
+
+@functools.cache
+def _key():
+    return f"replay {layout()}"
+
+
+def is_at_hand():
+    """Whether replays take no compilation."""
+    return layout() is None or kernels.is_at_hand(_key())
 
 
 _PARTS = (

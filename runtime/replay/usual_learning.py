@@ -7,12 +7,16 @@ a UsualFrame. Calls that differ in turn (two models, both outcomes of an `if`) g
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..record.expectation import Expectation, Met
 from ..state.tensor import Tensor
-from . import frame_usual
+from . import frame_usual, native
 from .usual_entries import NotReplayed, entries_of, is_leaf
 
 _MAX_MEMORIES = 24
 _MAX_REPLAYS = 8
 _UNLIKE_BEFORE_IT_IS_SAID = 8
+# The native code of replays takes 0.35 s to compile, and a replay saves 60 us. Kept on disk, it is compiled for the
+# programs to come too; but one that makes so few calls need not wait for it.
+PAYS_AFTER = 64
+_postponed = []  # something for each call that could have been replayed until then
 
 
 def usual_frame(frame, structure, types):
@@ -46,7 +50,15 @@ def usual_frame(frame, structure, types):
     for replay in recording.replays:
         if replay.key == key:
             return replay
+    if is_postponed():
+        _postponed.append(None)
+        return None
     return _add(frame, key, stable, structure, types)
+
+
+def is_postponed():
+    """Whether calls are followed step by step since compiling what replays them does not pay yet."""
+    return len(_postponed) < PAYS_AFTER and not native.is_at_hand()
 
 
 def _stable(recording, end, lasting):
