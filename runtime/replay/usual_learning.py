@@ -50,15 +50,15 @@ def usual_frame(frame, structure, types):
     for replay in recording.replays:
         if replay.key == key:
             return replay
-    if is_postponed():
+    if len(_postponed) < PAYS_AFTER and not native.is_at_hand():
         _postponed.append(None)
         return None
     return _add(frame, key, stable, structure, types)
 
 
 def is_postponed():
-    """Whether calls are followed step by step since compiling what replays them does not pay yet."""
-    return len(_postponed) < PAYS_AFTER and not native.is_at_hand()
+    """Whether calls were followed step by step because compiling what replays them does not pay yet."""
+    return 0 < len(_postponed) < PAYS_AFTER
 
 
 def _stable(recording, end, lasting):
