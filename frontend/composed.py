@@ -1,6 +1,6 @@
 """Functions written with others, for the spellings people know. Their graphs are those of what they are made of."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 
 import numpy as np
@@ -11,7 +11,7 @@ from .compiler.ops import arithmetic, comparison, derived, indexing, scattering,
 from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis, whole_number
 from .creation import as_tensor
-from .functions import check_added, check_scatter, clamp, index_add, matmul, operand, require_tensors, where
+from .functions import check_added, check_scatter, clamp, index_add, matmul, operand, require_tensors
 from .half_floats import both_in_float32
 from .limits import finfo, iinfo  # noqa: F401
 from .operands import factor_first, tensor_of
@@ -65,9 +65,7 @@ def logaddexp(input, other):
     """log(exp(input) + exp(other)) without overflow."""
     input, other = operand(input), operand(other)
     require_tensors("logaddexp", input, other)
-    # The difference of equal infinities would be NaN.
-    difference = where(input == other, 0.0, input - other)
-    return arithmetic.maximum(input, other) + (-difference.abs()).exp().log1p()
+    return derived.logaddexp(input, other)
 
 
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
@@ -281,13 +279,18 @@ def fill_diagonal_(input, fill_value):
 def addcmul_(input, tensor1, tensor2, *older, value=1):
     if older:
         tensor1, tensor2, value = factor_first("addcmul_", tensor1, tensor2, *older)
-    return input.add_(tensor1 * tensor2 * value)
+    return _with_scaled(partial(_into, derived.addcmul), input, tensor1, tensor2, value)
 
 
 def addcdiv_(input, tensor1, tensor2, *older, value=1):
     if older:
         tensor1, tensor2, value = factor_first("addcdiv_", tensor1, tensor2, *older)
-    return input.add_(tensor1 / tensor2 * value)
+    return _with_scaled(partial(_into, derived.addcdiv), input, tensor1, tensor2, value)
+
+
+def _into(op, input, *others):
+    """The op over its first operand."""
+    return apply_inplace(op, input, (input, *others), {})
 
 
 def masked_fill_(input, mask, value):

@@ -36,22 +36,26 @@ def add(input, other, *older, alpha=1, out=None):
     if older:
         other, alpha = factor_first("add", other, *older)
     input, other = operand(input), operand(other)
-    if alpha != 1:
-        other = _scaled("add", input, other, alpha)
-    input = tensor_of_one(input, other)
-    result = arithmetic.add(input, other)
+    if alpha == 1:
+        input = tensor_of_one(input, other)
+        result = arithmetic.add(input, other)
+    else:
+        result = _scaled("add", arithmetic.add, derived.add_scaled, input, other, alpha)
     return result if out is None else write_apart("add", out, result, input, other)
 
 
-def _scaled(name, input, other, alpha):
-    """other times alpha. RuntimeError where the product would have a higher type than the sum without it."""
+def _scaled(name, op, scaled, input, other, alpha):
+    """op(input, alpha * other). RuntimeError where the product would have a higher type than the sum without it."""
     if not isinstance(alpha, Tensor):
         metas = [x if isinstance(x, Tensor) else number_meta(x) for x in (input, other)]
         dtype = result_type(metas, state.default_dtype)
         kind = 3 if isinstance(alpha, complex) else 2 if isinstance(alpha, float) else 1
         if kind > max(dtype.category, 1):
             raise RuntimeError(f"{name}: for {dtype.name} tensors, argument alpha must not be {alpha!r}")
-    return other * alpha
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        return scaled(input, other, operand(alpha))
+    other = other * alpha
+    return op(tensor_of_one(input, other), other)
 
 
 def sub(input, other, *older, alpha=1, out=None):
@@ -59,10 +63,11 @@ def sub(input, other, *older, alpha=1, out=None):
     if older:
         other, alpha = factor_first("sub", other, *older)
     input, other = operand(input), operand(other)
-    if alpha != 1:
-        other = _scaled("sub", input, other, alpha)
-    input = tensor_of_one(input, other)
-    result = arithmetic.sub(input, other)
+    if alpha == 1:
+        input = tensor_of_one(input, other)
+        result = arithmetic.sub(input, other)
+    else:
+        result = _scaled("sub", arithmetic.sub, derived.sub_scaled, input, other, alpha)
     return result if out is None else write_apart("sub", out, result, input, other)
 
 

@@ -4,6 +4,7 @@ from .compiler.ops import comparison, source, spelling, view
 from .compiler.ops.table import OpError
 from .creation import as_tensor, plain
 from .kinds import door
+from .operands import operand
 from .runtime.eager.gate import apply_inplace, check_fits
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, shape_of
@@ -69,3 +70,12 @@ def attach(modules):
         for name in vars(module).get("INPLACE", ()):
             if not hasattr(Tensor, f"{name}_"):
                 setattr(Tensor, f"{name}_", door(f"{name}_", inplace_form(getattr(module, name))))
+
+
+def with_multiple(op, scaled, target, other, alpha):
+    """op(target, alpha * other) in the target."""
+    if alpha == 1:
+        return apply_inplace(op, target, (target, other), {})
+    if not isinstance(other, Tensor):
+        return apply_inplace(op, target, (target, other * alpha), {})
+    return apply_inplace(scaled, target, (target, other, operand(alpha)), {})

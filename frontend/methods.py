@@ -7,7 +7,7 @@ from . import inplace, pickling, reshaping, shaping, tensor_methods
 from .autograd import backward as run_backward
 from .compiler.dtypes import bfloat16
 from .compiler.later import later
-from .compiler.ops import TABLE, arithmetic, neural, transcendental, view
+from .compiler.ops import TABLE, arithmetic, derived, neural, transcendental, view
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
 from .compiler.storage import readable, rounded
@@ -106,14 +106,14 @@ def _add_(self, other, *older, alpha=1):
     if older:
         other, alpha = factor_first("add_", other, *older)
     other = f.operand(other)
-    return apply_inplace(arithmetic.add, self, (self, other if alpha == 1 else other * alpha), {})
+    return inplace.with_multiple(arithmetic.add, derived.add_scaled, self, other, alpha)
 
 
 def _sub_(self, other, *older, alpha=1):
     if older:
         other, alpha = factor_first("sub_", other, *older)
     other = f.operand(other)
-    return apply_inplace(arithmetic.sub, self, (self, other if alpha == 1 else other * alpha), {})
+    return inplace.with_multiple(arithmetic.sub, derived.sub_scaled, self, other, alpha)
 
 
 def _div_(self, other, *, rounding_mode=None):
@@ -189,7 +189,7 @@ def _attach_inplace():
     Tensor.pow_ = _pow_
     Tensor.clamp_min_ = lambda self, min: _clamp_(self, min=min)
     Tensor.clamp_max_ = lambda self, max: _clamp_(self, max=max)
-    Tensor.lerp_ = lambda self, end, weight: _add_(self, (end - self) * weight)
+    Tensor.lerp_ = lambda self, end, weight: apply_inplace(derived.lerp, self, (self, end, f.operand(weight)), {})
     Tensor.requires_grad_ = _requires_grad_
     for python_name, name in _INPLACE_OPERATORS.items():
         setattr(Tensor, f"__{python_name}__", getattr(Tensor, name))

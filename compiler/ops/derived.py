@@ -2,13 +2,13 @@
 
 from ..dtypes import result_type
 from . import samples
-from .arithmetic import add, clamp_max, div, mul, rsqrt, sub, trunc
-from .comparison import eq, ge, gt, isnan, le, where
+from .arithmetic import abs_, add, clamp, clamp_max, div, maximum, mul, neg, rsqrt, sub, trunc
+from .comparison import eq, ge, gt, isnan, le, logical_and, lt, where
 from .kinds import alias, composite, require_floating
 from .samples import Sample
 from .statistics import mean, norm, var
 from .table import Meta
-from .transcendental import expm1
+from .transcendental import exp, expm1, log1p
 from .view import reshape
 
 
@@ -48,6 +48,54 @@ frac = composite(
     lambda x: sub(x, trunc(x)),
     samples=_of_numbers(),
     oracle="frac",
+)
+
+
+# --- activations with a threshold -----------------------------------------------------------------------------------
+def _hardswish(x):
+    # The middle part of an infinite x would be inf * 0 in the derivative.
+    near = clamp(x, -3.0, 3.0)
+    return where(le(x, -3.0), 0.0, where(ge(x, 3.0), x, div(mul(near, add(near, 3.0)), 6.0)))
+
+
+hardswish = alias("hardswish", _hardswish, samples=_of_numbers(), oracle="nn.functional.hardswish")
+hardsigmoid = alias(
+    "hardsigmoid",
+    lambda x: div(hardtanh(add(x, 3.0), 0.0, 6.0), 6.0),
+    samples=_of_numbers(),
+    # PyTorch's own derivative has a sixth as float32 has it.
+    oracle=lambda torch, x: torch.nn.functional.relu6(x + 3.0) / 6.0,
+)
+celu = alias(
+    "celu",
+    lambda x, alpha: where(gt(x, 0), x, mul(expm1(div(clamp_max(x, 0.0), alpha)), alpha)),
+    samples=_of_numbers(1.5),
+    oracle="nn.functional.celu",
+)
+# A NaN stays.
+threshold = alias(
+    "threshold",
+    lambda x, limit, value: where(le(x, limit), value, x),
+    samples=_of_numbers(0.1, -2.0),
+    oracle="nn.functional.threshold",
+)
+hardshrink = alias(
+    "hardshrink",
+    lambda x, low, high: where(logical_and(ge(x, low), le(x, high)), 0.0, x),
+    samples=_of_numbers(-0.5, 0.5),
+    oracle=lambda torch, x, low, high: torch.nn.functional.hardshrink(x, high),
+)
+softshrink = alias(
+    "softshrink",
+    lambda x, low, high: where(gt(x, high), sub(x, high), where(lt(x, low), add(x, high), mul(x, 0.0))),
+    samples=_of_numbers(-0.5, 0.5),
+    oracle=lambda torch, x, low, high: torch.nn.functional.softshrink(x, high),
+)
+prelu = alias(
+    "prelu",
+    lambda x, slope: where(gt(x, 0), x, mul(x, slope)),
+    samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (3,), 0.1, 0.9)))],
+    oracle="nn.functional.prelu",
 )
 
 
@@ -112,6 +160,37 @@ def _added(combine):
     return decompose
 
 
+# Sums and differences with a multiple of the second operand.
+add_scaled = alias(
+    "add_scaled",
+    lambda x, y, alpha: add(x, mul(y, alpha)),
+    on_complex=True,
+    node_name="AddBackward0",
+    samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (3,)), 0.5))],
+    oracle=lambda torch, x, y, alpha: torch.add(x, y, alpha=alpha),
+)
+sub_scaled = alias(
+    "sub_scaled",
+    lambda x, y, alpha: sub(x, mul(y, alpha)),
+    on_complex=True,
+    node_name="SubBackward0",
+    samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (3,)), 0.5))],
+    oracle=lambda torch, x, y, alpha: torch.sub(x, y, alpha=alpha),
+)
+
+
+def _log_of_sum(x, y):
+    # The difference of equal infinities would be NaN.
+    difference = where(eq(x, y), 0.0, sub(x, y))
+    return add(maximum(x, y), log1p(exp(neg(abs_(difference)))))
+
+
+logaddexp = alias(
+    "logaddexp",
+    _log_of_sum,
+    samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (3,))))],
+    oracle="logaddexp",
+)
 addcmul = alias(
     "addcmul", _added(mul), on_complex=True, samples=_of_three(0.5), oracle=lambda t, *given: _torch(t.addcmul, given)
 )

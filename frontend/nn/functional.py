@@ -107,7 +107,7 @@ def prelu(input, weight):
                 f"{weight.numel()} and channel size = {channels}"
             )
         weight = weight.reshape((channels,) + (1,) * (len(input.shape) - 2))
-    return comparison.where(input > 0, input, input * weight)
+    return derived.prelu(input, weight)
 
 
 def elu(input, alpha=1.0, inplace=False):
@@ -119,7 +119,7 @@ def celu(input, alpha=1.0, inplace=False):
     """x where positive, alpha (exp(x / alpha) - 1) elsewhere (Barron, arXiv 1704.07483)."""
     if alpha == 0:
         raise RuntimeError("celu: ZeroDivisionError: alpha cannot be 0 for CELU")
-    return comparison.where(input > 0, input, transcendental.expm1(arithmetic.clamp_max(input, 0.0) / alpha) * alpha)
+    return derived.celu(input, alpha)
 
 
 @in_float32
@@ -175,15 +175,12 @@ def hardsigmoid(input, inplace=False):
     """relu6(x + 3) / 6."""
     if input.__class__ is not Tensor:
         tensor_of("hardsigmoid", input)
-    return relu6(input + 3.0) / 6.0
+    return derived.hardsigmoid(input)
 
 
-@in_float32
 def hardswish(input, inplace=False):
     """x relu6(x + 3) / 6."""
-    # The middle part of an infinite x would be inf * 0 in the derivative.
-    near = arithmetic.clamp(input, -3.0, 3.0)
-    return comparison.where(input <= -3.0, 0.0, comparison.where(input >= 3.0, input, near * (near + 3.0) / 6.0))
+    return derived.hardswish(input)
 
 
 def glu(input, dim=-1):

@@ -1,6 +1,7 @@
 """Activations with a threshold, random ones, and dropout of whole channels, as functions and layers."""
 
 from ..compiler import dtypes
+from ..compiler.ops import derived
 from ..compiler.ops.arithmetic import sub
 from ..compiler.ops.comparison import where
 from ..compiler.ops.table import OpError
@@ -13,20 +14,19 @@ from .module import Module
 
 def threshold(input, threshold, value, inplace=False):
     """x where above the threshold, `value` elsewhere."""
-    # A NaN stays.
-    return to_dtype(where(input <= threshold, value, input), input.dtype)
+    return to_dtype(derived.threshold(input, threshold, value), input.dtype)
 
 
 def hardshrink(input, lambd=0.5):
     """0 between -lambd and lambd, x elsewhere."""
-    return where((input >= -lambd) & (input <= lambd), 0.0, input)
+    return derived.hardshrink(input, -lambd, lambd)
 
 
 def softshrink(input, lambd=0.5):
     """x moved towards 0 by lambd, at most to 0."""
     if lambd < 0:
         raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}")
-    return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0.0))
+    return derived.softshrink(input, -lambd, lambd)
 
 
 def tanhshrink(input):
