@@ -9,6 +9,7 @@ The memory holds addresses; `held` keeps alive what lies there. It is a copy: wh
 """
 
 import ctypes
+import functools
 import struct
 
 import numpy as np
@@ -27,6 +28,7 @@ from ...compiler.translate.kinds import (
     struct_bytes,
 )
 
+_NOTHING = np.zeros(1, np.int64)  # where tables without items begin
 _CODES = {"i64": "<q", "i32": "<i", "f64": "<d", "ptr": "<Q"}
 
 
@@ -54,13 +56,21 @@ class Packed:
 
     def _fill(self, memory, offset, struct_object):
         self.held.append(struct_object)
-        for name, place in places_of(type(struct_object)).items():
-            self._put(memory, offset + place.offset, place.kind, getattr(struct_object, name))
+        for name, at, kind, pack, is_number in _fields(type(struct_object)):
+            value = getattr(struct_object, name)
+            if pack is None:
+                self._put(memory, offset + at, kind, value)
+            elif not is_number:
+                pack(memory, offset + at, self._word(kind, value))
+            elif value or value.__class__ is float:  # the memory is zeros, which -0.0 is not
+                pack(memory, offset + at, value)
 
     def _put(self, memory, offset, kind, value):
-        if isinstance(kind, Rows):
+        if isinstance(kind, Rows) and not len(value):
+            struct.pack_into("<Qq", memory, offset, _address(_NOTHING), 0)
+        elif isinstance(kind, Rows):
             stride = stride_of(kind.item)
-            table = self._words(stride * max(len(value), 1))
+            table = self._words(stride * len(value))
             struct.pack_into("<Qq", memory, offset, _address(table), len(value))
             self._put_items(table.view(np.uint8), 0, kind_of(kind.item), stride, value)
         elif isinstance(kind, Inline):
@@ -73,6 +83,12 @@ class Packed:
             struct.pack_into(code, memory, offset, self._word(kind, value))
 
     def _put_items(self, memory, offset, kind, stride, items):
+        code = _CODES[kind.memory.element] if isinstance(kind, Number) else None
+        if code is not None and struct.calcsize(code) == stride:
+            # Tables of numbers, one after the other: one call for all of them.
+            numbers = [0 if x is None else x for x in items]
+            struct.pack_into(f"<{len(numbers)}{code[1]}", memory, offset, *numbers)
+            return
         for k, item in enumerate(items):
             if isinstance(kind, Pointer):
                 self._fill(memory, offset + k * stride, item)
@@ -100,6 +116,18 @@ class Packed:
             self._known[id(struct_object)] = _address(words)
             self._fill(words.view(np.uint8), 0, struct_object)
         return self._known[id(struct_object)]
+
+
+@functools.cache
+def _fields(kind):
+    """(name, offset, kind, what puts a word there or None if it is more than one, whether it is a number) of each field
+    of a structure."""
+    found = []
+    for name, place in places_of(kind).items():
+        is_word = not isinstance(place.kind, (Rows, Inline, Atomic))
+        pack = struct.Struct(_CODES[place.kind.memory.element]).pack_into if is_word else None
+        found.append((name, place.offset, place.kind, pack, isinstance(place.kind, Number)))
+    return found
 
 
 def _address(array):
