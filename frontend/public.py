@@ -102,7 +102,9 @@ def show_public_names(kind, path):
 
     def shown(names, of):
         ours = {name for k in kind.__mro__[:-1] for name in vars(k) if name[:2] != "__"}
-        theirs = {name for k in of.__mro__ if k.__module__.partition(".")[0] != _ROOT for name in vars(k)}
+        # weft's own classes say that they are torch's where weft stands for it.
+        own = {_ROOT, "torch"}
+        theirs = {name for k in of.__mro__ if k.__module__.partition(".")[0] not in own for name in vars(k)}
         hidden = ours - theirs - names_in(path) - {*OWN.get(path, ()), *FORMS.get(path, ())}
         return sorted({name for name in names if name not in hidden and not _is_absent(of, name)})
 
