@@ -386,7 +386,7 @@ def test_what_programs_look_for_in_what_is_printed(without_torch):
 
 
 def test_what_a_tensor_lists_is_there_under_the_name_torch_too(without_torch):
-    tensors = weft.ones(2), weft.ones(2, requires_grad=True) * 2, weft.nn.Parameter(weft.ones(2))
+    tensors = weft.ones(2, 2), weft.ones(2, 2, requires_grad=True) * 2, weft.nn.Parameter(weft.ones(2, 2))
     before = [dir(x) for x in tensors]
     with weft.as_torch():
         assert [dir(x) for x in tensors] == before
