@@ -7,7 +7,9 @@ become edges of the kernel graph: reader of the old value -> writer, checking ke
 
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from math import prod
 
+from .extent import estimated
 from .graph import INPUT
 from .lower import WHOLE_ROWS
 from .reads import can_fail
@@ -28,6 +30,8 @@ class Schedule:
     reads_of: dict
 
 
+# Programs of more take some hundredths of a second. What they write last keeps as much more of their memory in use.
+_LONG_FLOPS, _MOST_WRITTEN_LAST = 3 << 30, 1 << 28
 # Stands between all kernels that can fail and those that write what outlives the call.
 _ALL_CHECKED = -1
 
@@ -50,19 +54,22 @@ def schedule(fusion):
     dependences = _Dependences(after)
     readers = _readers(fusion, reads_of)
     in_place, copies = {}, []
+    writes_last = _is_long(fusion) and _n_bytes(target for target, _ in graph.commits) <= _MOST_WRITTEN_LAST
     for target, new in graph.commits:
         base = reads.accesses[new.number].base
         writer = group_of[base.number]
         if 0 in target.shape:
             continue
         before = [n for n in readers.get(target, ()) if n != writer.number] + [_ALL_CHECKED] * bool(checking)
-        if _may_replace(fusion.reads, writer, base, target, reads_of, stored) and dependences.add(
+        if writes_last and after[writer.number]:  # as with the bias of the last layer, whose gradient the others need
+            copies.append((base, target))
+        elif _may_replace(fusion.reads, writer, base, target, reads_of, stored) and dependences.add(
             before, writer.number
         ):
             in_place[base] = target
         else:
             copies.append((base, target))
-    order = _order(after, fusion, stored, in_place)
+    order = _order(after, fusion, stored, in_place, in_place if writes_last else ())
     return Schedule(fusion, order, stored, in_place, copies, reads_of)
 
 
@@ -123,20 +130,30 @@ def _sorted(after, key):
     return result
 
 
-def _order(after, fusion, stored, in_place):
+def _order(after, fusion, stored, in_place, last):
     """Recorded order, but kernels that leave nothing in the arena as soon as they can run: a weight is updated while
-    its gradient is in the cache, and the gradient's memory is free again."""
+    its gradient is in the cache, and the gradient's memory is free again. But those that make the nodes in `last` come
+    last: until something is written that outlives the call, long programs can be interrupted (emit/interrupt.py)."""
     outputs = {fusion.reads.accesses[v.number].base for v in fusion.graph.outputs}
     groups = {g.number: g for g in fusion.groups}
 
     def key(number):
         if number == _ALL_CHECKED:
-            return False, number
+            return False, False, number
         group = groups[number]
         waits = any(v in stored and v not in in_place and v not in outputs for v in group.values)
-        return waits, group.values[-1].number
+        return any(v in last for v in group.values), waits, group.values[-1].number
 
     return [groups[n] for n in _sorted(after, key) if n != _ALL_CHECKED]
+
+
+def _is_long(fusion):
+    flops = sum(estimated(v.op.kernel.flops(v)) for g in fusion.groups for v in g.values)
+    return flops > _LONG_FLOPS
+
+
+def _n_bytes(values):
+    return sum(estimated(prod(v.shape)) * v.dtype.size_bytes for v in values)
 
 
 def checks(group):

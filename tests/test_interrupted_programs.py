@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from weft import nn, optim
-from weft.compiler import pipeline
+from weft.compiler import pipeline, schedule
 from weft.compiler.conventions import SEEN
 from weft.compiler.kernels import library
 from weft.nn import functional as F
@@ -137,6 +137,31 @@ def test_a_training_step_is_done_whole_or_not_at_all(looks):
             looks.interrupt(max(1, n_looks * (k + 1) // 6), step)
         assert same(state(), before)
     assert step().item() == eager().item() and same(state(), eager_state())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_long_training_step_can_be_interrupted_until_all_of_it_is_computed(looks, monkeypatch, threads):
+    """What it writes comes last, in no other bits; as long as that is not very much."""
+    before = weft.get_num_threads()
+    weft.set_num_threads(threads)
+    try:
+        found = {}
+        for most_written in (-1, 1 << 28):
+            monkeypatch.setattr(schedule, "_LONG_FLOPS", 0)
+            monkeypatch.setattr(schedule, "_MOST_WRITTEN_LAST", most_written)
+            step, state = trained(weft.compile)
+            eager, eager_state = trained(lambda f: f)
+            for _ in range(4):
+                found[most_written], loss = looks.of(step)
+                assert loss.item() == eager().item() and same(state(), eager_state())
+                kept = state()
+                for at in {1, found[most_written] // 2, found[most_written]}:
+                    with pytest.raises(KeyboardInterrupt):
+                        looks.interrupt(at, step)
+                    assert same(state(), kept)
+        assert found[1 << 28] > found[-1]
+    finally:
+        weft.set_num_threads(before)
 
 
 def test_a_backward_outside(looks):
