@@ -35,7 +35,8 @@ OTHER = [
 PRODUCTS = ["bmm", "matmul", "linear"]
 COMPOSITES = str.split("""
     embedding nll_loss one_hot softmax log_softmax layer_norm gelu softplus logsumexp var std cross logaddexp silu elu
-    clamp lerp hypot norm
+    clamp lerp hypot norm windows window_sum max_pool max_pool_index batch_norm
+    convolution convolution_input convolution_weight
 """)
 
 
