@@ -230,18 +230,12 @@ def _numpy(self, *, force=False):
     if force:
         return self.detach().lend()
     if self.requires_grad and state.grad_enabled:
-        raise RuntimeError(_REQUIRES_GRAD)
+        said = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead"
+        raise RuntimeError(f"{said}; of np.sin(x), weft.sin(x) keeps the gradient.")
     return self.lend()
 
 
-_REQUIRES_GRAD = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
-
-
 def _array(self, dtype=None, copy=None):
-    if self.requires_grad and state.grad_enabled:
-        raise RuntimeError(
-            f"{_REQUIRES_GRAD} NumPy's functions see the values alone: of np.sin(x), weft.sin(x) keeps the gradient."
-        )
     array = _numpy(self)
     return np.array(array, dtype=dtype, copy=copy)
 
