@@ -3,7 +3,7 @@
 import numpy as np
 
 from . import functions as f
-from . import inplace, pickling, reshaping, shaping, tensor_methods
+from . import inplace, pickling, reshaping, shaping, tensor_hooks, tensor_methods
 from .autograd import backward as run_backward
 from .compiler.dtypes import bfloat16
 from .compiler.later import later
@@ -18,7 +18,7 @@ from .kinds import door_of
 from .numpy_words import understanding
 from .operands import factor_first
 from .runtime.eager.gate import apply_inplace, check_fits, cleared_at_once
-from .runtime.eager.node import Handle, edge_of, keep_output
+from .runtime.eager.node import keep_output
 from .runtime.eager.rebase import set_apart, take_memory
 from .runtime.state import random
 from .runtime.state.exposure import shared
@@ -370,72 +370,6 @@ def _set_data(self, value):
         take_memory(self, value)
 
 
-def _register_hook(self, hook):
-    """hook(grad) is called with the complete gradient of this tensor; a tensor it returns replaces it."""
-    if not self.requires_grad:
-        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    node = _node_for_hooks(self)
-    index = node.output_index(self) if node.n_outputs > 1 else 0
-
-    def checked(cotangent):
-        replaced = hook(cotangent)
-        if replaced is not None:
-            _check_replacement(hook, cotangent, replaced)
-        return replaced
-
-    return node.register_tensor_hook(index, checked)
-
-
-def _node_for_hooks(tensor):
-    """The node that carries a tensor's hooks."""
-    if tensor._frame is not None:
-        frame = answering_for(tensor)
-        again = frame.hook_again(tensor) if frame is state.frame else None
-        if again is None:
-            frame.use_nodes(tensor)
-        elif not tensor.is_leaf:
-            return again
-    return _keep_accumulator(tensor) if tensor.is_leaf else tensor.grad_fn
-
-
-def _check_replacement(hook, cotangent, replaced):
-    name = getattr(hook, "__name__", type(hook).__name__)
-    if not isinstance(replaced, Tensor):
-        raise TypeError(f"hook '{name}' returned a {type(replaced).__name__}, expected a Tensor or None")
-    if replaced.shape != cotangent.shape or replaced.dtype is not cotangent.dtype:
-        raise RuntimeError(
-            f"hook '{name}' has changed the size or type of value: the gradient is {cotangent.dtype.name}"
-            f"{cotangent.shape}, it returned {replaced.dtype.name}{replaced.shape}"
-        )
-
-
-def _keep_accumulator(leaf):
-    """A leaf's node, kept alive by the leaf from now on, because it carries hooks."""
-    node = edge_of(leaf)[0]
-    leaf._accumulator = lambda: node
-    return node
-
-
-def _post_accumulate_hook(self, hook):
-    """hook(tensor) is called after a leaf's .grad was accumulated."""
-    if not self.is_leaf or not self.requires_grad:
-        raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
-    node = _keep_accumulator(self)
-    if node.post_hooks is None:
-        node.post_hooks = {}
-    return Handle(node.post_hooks, hook)
-
-
-def _retain_grad(self):
-    """Keep .grad of a tensor that is not a leaf."""
-    if not self.requires_grad:
-        raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-    if self.is_leaf:
-        return
-    node = _node_for_hooks(self)
-    node.retain(node.output_index(self) if node.n_outputs > 1 else 0, self)
-
-
 def _output_nr(self):
     """Which output of its node the tensor is."""
     node = None if self.is_leaf else self.grad_fn
@@ -454,12 +388,6 @@ def _detach_inplace(self):
     return self
 
 
-def _retains_grad(self):
-    """Whether retain_grad() was called on a tensor that is not a leaf."""
-    node = None if self.is_leaf else self.grad_fn
-    return any(reference() is self for reference in (getattr(node, "retained", None) or {}).values())
-
-
 def _backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
     """Gradients of this tensor with respect to the leaves, added to their .grad."""
     run_backward(self, gradient, retain_graph, create_graph, inputs=inputs)
@@ -468,12 +396,9 @@ def _backward(self, gradient=None, retain_graph=None, create_graph=False, inputs
 def _attach_autograd():
     Tensor.detach, Tensor.backward = _detach, _backward
     Tensor.data = property(_data, _set_data, _delete_data)
-    Tensor.retains_grad = property(_retains_grad)
     Tensor.output_nr, Tensor.detach_ = property(_output_nr), _detach_inplace
     Tensor.T = property(lambda self: view.permute(self, axes=tuple(range(len(shape_of(self)) - 1, -1, -1))))
     Tensor.mT = property(lambda self: shaping.transpose(self, -1, -2))
-    Tensor.register_hook, Tensor.retain_grad = _register_hook, _retain_grad
-    Tensor.register_post_accumulate_grad_hook = _post_accumulate_hook
     Tensor.view = shaping.view_
     Tensor.type_as = door_of("type_as", lambda self, other: f.to_dtype(self, other.dtype))
 
@@ -490,6 +415,7 @@ def attach():
     _attach_inplace()
     _attach_reading()
     _attach_autograd()
+    tensor_hooks.attach()
     tensor_methods.attach()
     pickling.attach()
     inplace.attach(FAMILIES)

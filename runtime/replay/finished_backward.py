@@ -22,7 +22,8 @@ from ..programs.program import _REUSED_COUNT, captures
 from ..state.tensor import Tensor
 from .finished_calls import CallObject
 from .finished_words import Gradient, Source, Words
-from .usual_calls import ReplayedCall, accumulate
+from .usual_calls import ReplayedCall
+from .usual_cotangents import accumulate
 from .usual_gradients import free_first
 from .usual_outside import COTANGENT, OUTPUT
 

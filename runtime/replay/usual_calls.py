@@ -10,12 +10,7 @@ would have left, which knows all answers.
 """
 
 import weakref
-from functools import cache
 
-import numpy as np
-
-from ...compiler.ops.arithmetic import add
-from ..eager.gate import apply_inplace
 from ..eager.node import BaseNode, edge_of, next_sequence
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..record.closed import CallNode, _contiguous
@@ -24,7 +19,8 @@ from ..record.frame import Frame
 from ..state.aligned import owner_of
 from ..state.modes import state, watching
 from ..state.storage import Storage
-from ..state.tensor import Tensor, register_reader, tensor_of
+from ..state.tensor import register_reader, tensor_of
+from .usual_cotangents import accumulate, as_tensors, cotangent_of, has_no_hooks
 from .usual_gradients import free_first, gradients_again, may_be_too_late
 from .usual_outside import KNOWN
 
@@ -175,18 +171,18 @@ class ReplayedCall:
         if cotangents is None:
             # With memory of their own: gradients may share it, and they are known to the next pass.
             return gradients_again(self, [tensor_of(array.copy()) for array in arrays], wanted)
-        return gradients_again(self, _as_tensors(outputs, cotangents, self.outside.needed.differentiable), wanted)
+        return gradients_again(self, as_tensors(outputs, cotangents, self.outside.needed.differentiable), wanted)
 
     def _cotangents(self, outputs, cotangents, leaves):
         """number -> the array of its cotangent, if these are results, and outputs of a pass that nobody follows."""
         present = self.outside.needed.differentiable
         if self.frame is not None or self.freed or len(outputs) > len(present) or may_be_too_late(self):
             return None
-        if self.edges or not all(map(_has_no_hooks, leaves)) or self._versions() != self.versions:
+        if self.edges or not all(map(has_no_hooks, leaves)) or self._versions() != self.versions:
             return None
         if any(t._frame is not self or t._node is not None for t in outputs):
             return None
-        given = {t._vid: _cotangent(t, c) for t, c in zip(outputs, cotangents or (None,) * len(outputs))}
+        given = {t._vid: cotangent_of(t, c) for t, c in zip(outputs, cotangents or (None,) * len(outputs))}
         if len(given) < len(outputs) or not given.keys() <= set(present):
             return None
         return None if any(array is None for array in given.values()) else given
@@ -474,45 +470,3 @@ def _stand_ins(frame, numbers, storages):
 def is_result(tensor):
     """Whether a tensor has a history, and none that an open call knows."""
     return tensor.has_history and (tensor._frame is None or tensor._frame.closed)
-
-
-def _has_no_hooks(leaf):
-    """Nor has anybody frozen it since the call."""
-    if leaf.has_history or not leaf._requires_grad:
-        return False
-    accumulator = leaf._accumulator and leaf._accumulator()
-    return accumulator is None or not (accumulator.pre_hooks or accumulator.post_hooks or accumulator.hooks)
-
-
-def _cotangent(result, cotangent):
-    """The array of a cotangent, of ones for a scalar; None if it is not just like the result."""
-    array = result._data
-    if cotangent is None:
-        return _ones(array.shape, array.dtype) if array.size == 1 else None
-    given = cotangent.array if isinstance(cotangent, Tensor) and not cotangent._requires_grad else None
-    fits = given is not None and given.shape == array.shape and given.dtype == array.dtype and given.flags.c_contiguous
-    return given if fits else None
-
-
-def _as_tensors(outputs, cotangents, present):
-    """Cotangents of the results with these numbers, with memory of their own."""
-    given = {out._vid: c for out, c in zip(outputs, cotangents or (None,) * len(outputs))}
-    data = {out._vid: out._data for out in outputs}
-    return [tensor_of(np.ones_like(data[v])) if given[v] is None else given[v] for v in present]
-
-
-@cache
-def _ones(shape, dtype):
-    return np.ones(shape, dtype)
-
-
-def accumulate(leaf, gradient):
-    """leaf.grad += gradient, as the engine does it."""
-    if leaf._grad is None:
-        leaf._grad = gradient
-        return
-    enabled, state.grad_enabled = state.grad_enabled, False
-    try:
-        apply_inplace(add, leaf._grad, (leaf._grad, gradient), {})
-    finally:
-        state.grad_enabled = enabled
