@@ -62,6 +62,7 @@ _ASIDE = frozenset(
     __reduce__ __reduce_ex__ __copy__ __deepcopy__ __replace__ __dir__ __format__ __sizeof__ __setattr__ __delattr__
 """)
 )
+_OF_MAKING = frozenset(("__init__", "__post_init__", "__setattr__", "__del__"))  # and of ending, an object
 _OF_DATACLASSES = frozenset(("__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"))  # as they are made
 _OF_NAMED_TUPLES = frozenset(("__getnewargs__", "__new__", "__match_args__"))
 # Of modules: what changes nothing.
@@ -72,7 +73,8 @@ _OF_OPERATORS = ("__getitem__", "__len__", "__iter__", "__contains__", "__enter_
 _OF_CELLS = ("LOAD_DEREF", "LOAD_CLOSURE", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLASSDEREF")
 _OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
 _LAST_KNOWN = (3, 13)  # CPython whose instructions these are
-_MOST_FUNCTIONS, _MOST_PARTS, _MOST_BYTES = 64, 1 << 12, 1 << 26
+_MOST_FUNCTIONS, _MOST_PARTS = 64, 1 << 12
+_MOST_BYTES = 1 << 18  # of arrays: comparing more takes as long as running the function
 _KEYS = (str, int, float, bool, bytes, type(None))
 
 
@@ -235,7 +237,8 @@ class Reads:
         self._add_code(code, function.__globals__, outside)
 
     def _add_code(self, code, globals_, cells):
-        line, before, own = code.co_firstlineno, None, _new_object(code)
+        line, own = code.co_firstlineno, _new_object(code)
+        before = level = None  # the last instruction, and the last but one
         for step in dis.get_instructions(code):
             line = _line_of(step) or line
             name, what = step.opname, step.argval
@@ -243,9 +246,9 @@ class Reads:
                 self._of_known_objects.add(what)
             elif name in _REFUSED:
                 raise Impure(_refusal(name, what), code, line)
-            before = step
             if name == "IMPORT_NAME":
-                self._add_import(what, code, line)
+                self._add_import(what, level.argval, code, line)
+            before, level = step, before
             if name == "LOAD_GLOBAL":
                 self._add_global(globals_, what, code, line)
             elif name in _OF_CELLS:
@@ -280,11 +283,11 @@ class Reads:
         else:
             raise Impure(f"it uses {name}, which may do anything", code, line)
 
-    def _add_import(self, name, code, line):
-        """Of a module that was imported before, which is looking it up."""
+    def _add_import(self, name, level, code, line):
+        """Of a module that was imported before, which is looking it up. level: how many packages up its name begins."""
         for k in range(name.count(".") + 1):
             path = name.rsplit(".", k)[0]
-            if not path or path not in sys.modules:
+            if level != 0 or path not in sys.modules:
                 raise Impure(f"it imports {name}", code, line)
             self._read(sys.modules, {path: sys.modules[path]})
             self.add_value(sys.modules[path], path, code, line)
@@ -309,7 +312,7 @@ class Reads:
         """A class of the user's, and what making an object of it does."""
         if not issubclass(kind, tuple) and kind.__new__ is not object.__new__:
             raise Impure(f"{kind.__qualname__} has a __new__ of its own", code, line)
-        self._add_methods(kind, _ASIDE - {"__init__", "__post_init__"}, code, line)
+        self._add_methods(kind, _ASIDE - _OF_MAKING, code, line)
         self._add_container(kind)
 
     def _add_methods(self, kind, aside, code, line):

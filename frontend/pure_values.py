@@ -24,7 +24,7 @@ from .spelled import FORMS
 PACKAGE = __name__.partition(".")[0]
 _BUILTINS = frozenset(str.split("""
     abs all any bool callable complex dict divmod enumerate filter float frozenset int isinstance issubclass iter len
-    list map max min next pow range repr reversed round set slice sorted str sum tuple type zip
+    list map max min next pow range reversed round set slice sorted str sum tuple type zip
 """))  # fmt: skip
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, DType, Size, np.dtype, np.float64, np.float32, np.int64,
           np.bool_, type(Ellipsis), np.ufunc, Op)  # fmt: skip

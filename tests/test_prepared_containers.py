@@ -14,6 +14,7 @@ from prepared_parts import is_prepared, prepared, same_as_tensors
 
 import weft
 from weft.nn import functional as F
+from weft.runtime.replay.native import native_code_is_used
 
 draw = np.random.default_rng(0)
 X, Y = draw.standard_normal((30, 3)), draw.standard_normal(30)
@@ -276,6 +277,29 @@ def test_objects_that_are_made_in_the_call(monkeypatch):
         Prior, "__init__", lambda self, center, scale: setattr(self, "center", 0) or setattr(self, "scale", 1)
     )
     assert same_as_tensors(both, f, POINT)
+
+
+class Ended:
+    n = [0]
+
+    def __init__(self, x):
+        self.x = x
+
+    def __del__(self):
+        self.n[0] += 1
+
+
+def test_objects_whose_end_leaves_something():
+    both = prepared(weft.value_and_grad(lambda x: Ended(x).x.sum()), POINT, calls=30)
+    assert both(POINT)[0] == POINT.sum() and Ended.n[0] == 31
+
+
+def test_arrays_that_are_large_are_not_compared():
+    large = np.ones(1 << 16)
+    both = prepared(weft.value_and_grad(lambda x: x.sum() * len(large)), POINT, calls=30)
+    assert "too large to compare" in both.explain() or not native_code_is_used()
+    large[0] = 2.0
+    assert both(POINT)[0] == POINT.sum() * len(large)
 
 
 class Registered:
