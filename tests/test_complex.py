@@ -168,13 +168,6 @@ def test_what_has_no_meaning_or_none_yet_is_refused(function):
         function(weft.tensor([1j, 2]))
 
 
-def test_optimizers_refuse_complex_parameters():
-    z = weft.ones(2, dtype=weft.complex64, requires_grad=True)
-    z.abs().sum().backward()
-    with pytest.raises(NotImplementedError, match="view_as_real"):
-        weft.optim.SGD([z], lr=0.1).step()
-
-
 @pytest.mark.parametrize("function", [
     lambda x: x.fill_(1j), lambda x: weft.full((2,), 1j, dtype=weft.float32), lambda x: x.masked_fill(x == 1, 1j),
     lambda x: float(x[0] * 1j),
