@@ -16,8 +16,8 @@ _PREFACE = """/* {name}: made by weft, needs no runtime. Link {name}.o with libc
    Arrays are stored row after row, without gaps; a number is an array of one element. They need no more alignment
    than their elements. Results must not overlap with arguments. `scratch` is memory of the function's own, as many
    bytes as {upper}_..._SCRATCH says, aligned to 64; its content does not matter before or after, and each thread needs
-   its own. Functions return 0; or 1 if an index was out of range or a matrix could not be factorized, and then
-   nothing but results has been written.{more} */
+   its own. Functions return 0; or 1 if an index was out of range, a matrix could not be factorized or a distribution
+   cannot have such parameters or values, and then nothing but results has been written.{more} */
 #ifndef {upper}_H
 #define {upper}_H
 

@@ -64,3 +64,16 @@ def test_results_with_names_are_several_results(what):
     wanted = weft.utils._pytree.tree_leaves(RESULTS[what](x))
     found = weft.aot(RESULTS[what], (weft.ones(5, 3, dtype=weft.float64),))(x.numpy())
     assert len(found) == len(wanted) and all(np.array_equal(a, b.numpy()) for a, b in zip(found, wanted))
+
+
+def test_what_distributions_check_is_part_of_what_is_exported():
+    data = weft.randn(20, dtype=weft.float64)
+
+    def likelihood(theta):
+        return -weft.distributions.Normal(theta[0], theta[1]).log_prob(data).sum()
+
+    native, theta = weft.aot(likelihood, (weft.ones(2, dtype=weft.float64),), gradients=True), np.array([0.3, 0.2])
+    value, gradient = weft.value_and_grad(likelihood)(theta)
+    assert native.value_and_grad(theta)[0] == value and (native.value_and_grad(theta)[1] == gradient).all()
+    with pytest.raises(IndexError, match="what a distribution checks is out of range; nothing was changed"):
+        native(-theta)

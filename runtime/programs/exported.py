@@ -57,7 +57,9 @@ class NativeFunction:
         results = [np.empty(shape, dtype) for shape, dtype in self._own_results]
         pointers = *map(address_of, arrays), *map(address_of, results), *self._last, self._scratch
         if self._function(*self._first, *pointers):
-            raise IndexError(f"{self.name}: an index is out of range; nothing was changed")
+            # Which of them, the program does not say.
+            what = "an index, a matrix to factorize or what a distribution checks"
+            raise IndexError(f"{self.name}: {what} is out of range; nothing was changed")
         given = [x.item() if x.ndim == 0 else x for x in results]
         return given[0] if len(given) == 1 else tuple(given)
 
