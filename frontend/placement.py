@@ -75,4 +75,5 @@ def moving_to(kind):
         """RuntimeError: there is no such device."""
         return self.to(kind if device is None else device)
 
+    move.__name__, move.__qualname__ = kind, f"Module.{kind}"
     return move

@@ -113,6 +113,36 @@ def test_a_leaf_on_a_buffer(compile):
 
 
 @twin
+def test_a_leaf_on_a_buffer_whose_call_goes_over_to_nodes(compile):
+    """They are made by computing again, which read what was in the buffer by then."""
+    buffer = np.ones(3, np.float32)
+    w = weft.from_numpy(buffer).requires_grad_()
+
+    @compile
+    def f(x):
+        first = (w * x).sum()
+        buffer[1] = 7.0
+        second = (w.exp() * x).sum()
+        buffer[1] = 1.0
+        return first, second
+
+    for k in range(8):
+        w.grad = None
+        first, second = f(weft.full((3,), 2.0))
+        if k % 2:
+            second.register_hook(lambda g: g * 3)
+            second.retain_grad()
+        second.backward(retain_graph=True)
+        yield w.grad.clone()
+        (first + second).backward()
+        yield w.grad
+        first, second = f(weft.full((3,), 2.0))
+        slope = weft.autograd.grad(second, w, create_graph=True)[0]
+        yield slope
+        yield weft.autograd.grad(slope.sum(), w)
+
+
+@twin
 def test_views_of_a_buffer(compile):
     buffer = np.zeros((4, 3), np.float32)
     x = weft.from_numpy(buffer)

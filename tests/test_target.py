@@ -20,6 +20,8 @@ COMPILER = Path(__file__).parent.parent / "compiler"
 ALLOWED = {
     "_QUAD_BYTES": "how the product with a vector shuffles, whatever the vectors",
     "VIRTUAL_LANES": "the order of sums",
+    "_TURN_BYTES": "a multiple of the panels of all processors",
+    "_PART_NS": "how long a person waits for Ctrl-C",
     "TEAM_BYTES": "the memory that threads of an exported function share, as its header says",
 }
 ENDINGS = ("_NS", "_BYTES", "_LANES", "_NS_PER_BYTE", "_PER_NS", "_REGISTERS")

@@ -14,7 +14,6 @@ Formulas and their order of operations are those of PyTorch's single-tensor impl
 import copy
 import warnings
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import chain
 
 from ..compiler import dtypes
@@ -42,7 +41,7 @@ class Optimizer(Hooks):
     """
 
     # Names that annotations of programs use.
-    OptimizerPreHook = OptimizerPostHook = Callable
+    OptimizerPreHook = OptimizerPostHook = "Callable"
 
     def __init__(self, params, defaults):
         if isinstance(params, Tensor):

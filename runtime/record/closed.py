@@ -298,7 +298,7 @@ class CallNode(BaseNode):
 
     def _gradients_again(self, cotangents):
         """What goes to the inputs, with a history, by a compiled call; None if that must be found by nodes."""
-        if self.written or self._meets_relatives():
+        if self.written or self.frame.held_copies or self._meets_relatives():
             return None
         steps = frame_autograd.leading_to(self.frame, self.needed.differentiable, self.externals)
         check_unchanged(self, steps, self.externals)

@@ -56,7 +56,9 @@ def values_of_steps(node):
         raise RuntimeError(RUN_AGAIN.format(reason="memory it has read was changed through .data since"))
     written = {v: saved.tensor for v, saved in node.written.items() if not metas[v].history}
     before = {v: tensor_of(array) for v, array in node.before().items()}
-    given = {**node.externals, **written, **before}
+    # Of memory that NumPy arrays show too: what was there when an op read it.
+    held = {v: tensor_of(array) for v, array in frame.held_copies.items() if v in node.externals}
+    given = {**node.externals, **written, **held, **before}
     steps = frame_autograd.leading_to(frame, node.needed.differentiable, given)
     check_unchanged(node, steps, given.keys() - before.keys())
     first = next_sequence()
