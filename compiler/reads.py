@@ -41,14 +41,15 @@ def analyse(graph):
     """Reads of a settled graph."""
     known = accesses(graph)
     exists = _must_exist(graph, known)
-    inline, nodes, reads = [], [], []
+    depths, nodes, reads = [], [], []
     for value in graph.values:
-        inline.append(value.number not in exists and _is_inline(value, known, inline))
+        depth = 0 if value.number in exists else _inline_depth(value, known, depths)
+        depths.append(depth if depth <= _DEEPEST_INLINE else 0)
         kernel = value.op.kernel
-        nodes.append(kernel.is_node and not inline[-1])
+        nodes.append(kernel.is_node and not depths[-1])
         operands = [known[o.number] for o in value.operands]
-        reads.append(kernel.reads(value, operands) if nodes[-1] or inline[-1] else [])
-    return Reads(graph, known, reads, inline, nodes, exists)
+        reads.append(kernel.reads(value, operands) if nodes[-1] or depths[-1] else [])
+    return Reads(graph, known, reads, [depth > 0 for depth in depths], nodes, exists)
 
 
 def _must_exist(graph, known):
@@ -59,8 +60,16 @@ def _must_exist(graph, known):
     return exists
 
 
-def _is_inline(value, known, inline):
+# A recurrence of single numbers, as a filter's variance, can be longer than any stack; and every kernel that reads its
+# end would compute all of it.
+_DEEPEST_INLINE = 64
+
+
+def _inline_depth(value, known, depths):
+    """How many values the longest way to it through inline ones has, itself counted; 0 if it is not inline."""
     if not value.op.kernel.may_be_inline or prod(value.shape) != 1 or is_expensive(value) or can_fail(value):
-        return False
+        return 0
     bases = [known[o.number].base for o in value.operands]
-    return all(b.op.kind == "source" or inline[b.number] for b in bases)
+    if not all(b.op.kind == "source" or depths[b.number] for b in bases):
+        return 0
+    return 1 + max((depths[b.number] for b in bases), default=0)

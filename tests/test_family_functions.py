@@ -141,17 +141,45 @@ def test_a_training_step_through_linear_algebra_is_the_same_compiled():
 
 
 # --- recurrences of single numbers ------------------------------------------------------------------------------------
-def test_a_long_recurrence_of_numbers_compiles_in_linear_time():
-    """Fibonacci's numbers: every value is read twice, so there are exponentially many ways through them."""
+@pytest.mark.parametrize("n_steps", [60, 1200])
+def test_a_long_recurrence_of_numbers_compiles_in_linear_time(n_steps):
+    """Fibonacci's numbers: every value is read twice, so there are exponentially many ways through them, and the
+    longest is longer than Python's stack."""
 
     def run(x, y):
-        for _ in range(60):
-            x, y = x + y, x * 0.5
+        for _ in range(n_steps):
+            x, y = (x + y) * 0.5, x * 0.75
         return x
 
     x, y = weft.tensor(1.5), weft.tensor(2.0)
     compiled = weft.compile(run)
     assert compiled(x, y).item() == run(x, y).item()
+
+
+def test_a_filter_of_numbers_differentiated_after_the_call():
+    """Its variances depend on no data: 100 of them stood in one expression, for every kernel that reads the last."""
+    data = weft.linspace(-1, 1, 100, dtype=weft.float64)
+
+    def log_likelihood(p):
+        noise, error = weft.exp(p[0]), weft.exp(p[1])
+        mean, variance, total = p[2], noise * 10, 0.0
+        for y in data:
+            variance = variance + noise
+            gain, e = variance / (variance + error), y - mean
+            total = total - 0.5 * (weft.log(variance + error) + e * e / (variance + error))
+            mean, variance = mean + gain * e, (1 - gain) * variance
+        return total
+
+    def train(compiler):
+        p, function, found = weft.zeros(3, dtype=weft.float64, requires_grad=True), compiler(log_likelihood), []
+        for _ in range(3):
+            p.grad = None
+            value = function(p)
+            value.backward()
+            found += [value.item(), p.grad.tolist()]
+        return found
+
+    assert train(weft.compile) == train(lambda f: f)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
