@@ -36,6 +36,9 @@ from .signatures import WARNED_AT, Recordings, anew_often, difference, eager_fro
 from .ways import ways_of
 
 
+_MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")  # all the same here
+
+
 def compile(
     function=None,
     *,
@@ -70,10 +73,12 @@ def compile(
     for its program; those that come before it is there run eagerly, with the same bits, while a thread makes it, and
     `finish_compiling()` waits for that; one of these that raises has done what eager mode does until then. With
     fullgraph it is a ValueError. Of PyTorch's other options `disable` leaves the function as it is, and those that
-    choose among ways that weft does not have change nothing.
+    choose among ways that weft does not have change nothing; a mode that PyTorch has not is a RuntimeError.
     """
     if background and fullgraph:
         raise ValueError("compile: background=True runs calls eagerly at first, which fullgraph=True forbids")
+    if mode not in _MODES:
+        raise RuntimeError(f"compile: unrecognized mode={mode!r}, should be one of: {', '.join(_MODES[1:])}")
     if function is None:
         if disable:
             return lambda function: function

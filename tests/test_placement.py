@@ -271,6 +271,8 @@ def test_decorators_of_compilers_change_nothing():
     compiled = weft.compile(f, fullgraph=True, mode="reduce-overhead", dynamic=False, backend="inductor")
     assert compiled(weft.ones(1)).tolist() == [2]
     assert weft.compile(mode="default")(f)(weft.ones(1)).tolist() == [2]
+    with pytest.raises(RuntimeError, match="unrecognized mode=.fast., should be one of: default"):
+        weft.compile(f, mode="fast")
 
 
 def test_mixed_precision_is_off():
