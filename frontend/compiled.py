@@ -35,7 +35,6 @@ from .runtime.state.modes import state, watching
 from .signatures import WARNED_AT, Recordings, anew_often, difference, eager_from_now, flattened, out_of_paths
 from .ways import ways_of
 
-
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")  # all the same here
 
 
