@@ -24,6 +24,7 @@ from .nn.module import Module
 from .pure_values import (
     PACKAGE,
     described,
+    formulas_of_others,
     is_distribution_class,
     is_harmless,
     is_harmless_builtin,
@@ -112,6 +113,7 @@ class Reads:
         self._unknown = {}  # name of an attribute -> where it is read, of nothing that is known so far
         # Attributes that are plain values: of what an `__init__` has made, and of objects of weft's.
         self._of_known_objects = set()
+        self._known = {}  # function of weft's -> where it is named
         self._n_functions = self._n_parts = self._n_bytes = 0
 
     def add_value(self, value, name, code, line):
@@ -123,7 +125,9 @@ class Reads:
         if isinstance(value, Tensor):
             self._add_tensor(value, name, code, line)
         elif kind is types.FunctionType:
-            if not is_known_function(value):
+            if is_known_function(value):
+                self._known[value] = code, line
+            else:
                 self._add_function(value, code, line)
         elif kind is types.MethodType:
             self.add_value(value.__func__, name, code, line)
@@ -388,7 +392,10 @@ class Reads:
         for name in self._unknown.keys() - self._of_known_objects:
             where = self._unknown[name]
             raise Impure(f"it reads the attribute {name}, of what cannot be seen", *where)
-        self._names, self._containers, self._seen = [], {}, {}
+        for function, where in self._known.items():
+            for formula in formulas_of_others(function, self.classes):
+                raise Impure(f"{function.__name__} may call {formula.__qualname__}", *where)
+        self._names, self._containers, self._seen, self._known = [], {}, {}, {}
         for name in ("items", "absent", "attributes"):
             rows = {(id(holder), key): (holder, key, value) for holder, key, value in getattr(self, name)}
             setattr(self, name, list(rows.values()))

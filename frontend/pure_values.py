@@ -58,18 +58,34 @@ def is_harmless_builtin(name):
 
 def is_known_function(function):
     """Whether it is one of weft's functions that do nothing but ops."""
-    home = sys.modules.get(f"{PACKAGE}.distributions.kl")
-    if home is not None and function is home.kl_divergence:
-        return all(formula.__module__ == home.__name__ for formula in home._FORMULAS.values())
     if not _known:
         _known.update(_known_functions())
-    return function in _known or _is_of_numpy(function)
+    return function in _known or _is_of_numpy(function) or _is_divergence(function)
+
+
+def _is_divergence(function):
+    home = sys.modules.get(f"{PACKAGE}.distributions.kl")
+    return home is not None and function is home.kl_divergence
 
 
 def is_distribution_class(value):
     """Whether it is one of weft's classes of distributions, of their constraints or transforms."""
     home = f"{PACKAGE}.distributions."
     return isinstance(value, type) and isinstance(value.__module__, str) and value.__module__.startswith(home)
+
+
+def formulas_of_others(function, classes):
+    """Functions of users' that a function of weft's may call for objects of these classes: formulas of divergences."""
+    if not _is_divergence(function):
+        return []
+    home = sys.modules[function.__module__]
+    classes = [*classes, *(x for x in vars(sys.modules[f"{PACKAGE}.distributions"]).values() if isinstance(x, type))]
+    classes += [kind for kind in vars(builtins).values() if isinstance(kind, type)]
+    return [
+        formula
+        for pair, formula in home._FORMULAS.items()
+        if formula.__module__ != home.__name__ and all(any(issubclass(c, kind) for c in classes) for kind in pair)
+    ]
 
 
 def is_plain_object(kind):

@@ -7,6 +7,7 @@ from prepared_parts import is_prepared, prepared, same_as_tensors
 import weft
 from weft import distributions as D
 from weft.distributions import Bernoulli, Gamma, Geometric, Independent, MultivariateNormal, Normal, Uniform
+from weft.runtime.replay.native import native_code_is_used
 
 DATA = weft.tensor(np.random.default_rng(0).uniform(0.1, 0.9, 50))
 POINT = np.array([0.5, -0.3, 0.2])
@@ -116,19 +117,28 @@ def test_distributions_that_change():
     assert same_as_tensors(both, f, POINT)
 
 
-def test_a_divergence_that_is_registered_anew():
+def test_divergences_that_are_registered_anew():
     class Own(Normal):
         pass
 
     own, normal = Own(weft.zeros((), dtype=weft.float64), 1.0), Normal(0.0, 1.0)
 
-    def f(x):
+    def of_own(x):
         return D.kl_divergence(own, normal) + (x * x).sum()
 
-    both = prepared(weft.value_and_grad(f), POINT)
-    before = both(POINT)[0]
-    D.register_kl(Own, Normal)(lambda p, q: p.loc + 7.0)
+    def of_ours(x):
+        return D.kl_divergence(Normal(x, 2.0), normal).sum()
+
+    functions, formulas = [of_own, of_ours], dict(D.kl._FORMULAS)
+    all_both = [prepared(weft.value_and_grad(function), POINT) for function in functions]
     try:
-        assert both(POINT)[0] == before + 7.0
+        for pair in ((Own, Normal), (Normal, Normal)):
+            D.register_kl(*pair)(lambda p, q: p.loc * 3 + 7.0)
+            for both, function in zip(all_both, functions):
+                assert same_as_tensors(both, function, POINT)
+                prepared(both, POINT, calls=40)
+                assert same_as_tensors(both, function, POINT)
+            assert is_prepared(all_both[1]) == (pair[0] is Own) or not native_code_is_used()
     finally:
-        del D.kl._FORMULAS[Own, Normal]
+        D.kl._FORMULAS.clear()
+        D.kl._FORMULAS.update(formulas)
