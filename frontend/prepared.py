@@ -117,23 +117,21 @@ class Look:
         return {id(x): vid for vid, x in self.outside.items() if id(x) in given}
 
     def sort(self, named, given):
-        """Which tensors have to be what they are now, of those that the function names and is given: all that it reads
-        of the former, and the owners of what it reads in parts. Others are made in the call, of what is compared: they
-        stay as they are. Raises Impure if one is none of these."""
-        names, owners = {id(x) for x in named}, {id(_owner(x._data)): x for x in named}
+        """Which tensors have to be what they are now, of those that the function names and is given: all of the former,
+        since code may ask for a shape, too. What is read besides are their parts, or it is made in the call, of what is
+        compared: that stays as it is. Raises Impure if something is neither."""
+        names, owners = {id(x) for x in named}, {id(_owner(x._data)) for x in named}
         shown = self.numbers_of_shown(given)
         # A copy does not tell for which of them it was made.
         if not names.isdisjoint(shown) or sum(id(x) in shown for x in given) != len(shown):
             raise Impure("an argument is a tensor of NumPy's memory that the call is given in another place, too")
         read = {vid: x for vid, x in self.outside.items() if id(x) not in shown}
         given = {id(_owner(x._data)) for x in given if isinstance(x, Tensor)}
-        self.compared = [x for x in read.values() if id(x) in names]
+        self.compared = list({id(x): x for x in named}.values())
         for vid, x in read.items():
-            if id(x) not in names:
-                if id(_owner(x._data)) in owners:
-                    self.compared.append(owners[id(_owner(x._data))])
-                elif vid not in self.made or id(_owner(x._data)) in given:
-                    raise Impure("it reads a tensor that is found nowhere in its code, as a part of an argument")
+            is_named = id(x) in names or id(_owner(x._data)) in owners
+            if not is_named and (vid not in self.made or id(_owner(x._data)) in given):
+                raise Impure("it reads a tensor that is found nowhere in its code, as a part of an argument")
 
     def reason(self):
         """Why calls like this one cannot be prepared, or None: after the call."""

@@ -176,6 +176,18 @@ def test_tensors_that_are_made_in_the_call():
     )
 
 
+def test_what_code_asks_of_tensors_that_no_op_reads():
+    weights, flag = [weft.ones(4, dtype=weft.float64)], weft.zeros(2)
+
+    def f(x):
+        return x.sum() * weights[0].shape[0] * (2.0 if flag.requires_grad else 1.0)
+
+    def grows():
+        weights[0].data = weft.ones(7, dtype=weft.float64)
+
+    check(f, flag.requires_grad_, grows)
+
+
 def test_parts_of_tensors_that_numpy_shows_too():
     array = np.arange(6.0)
     data = weft.from_numpy(array)
