@@ -21,8 +21,8 @@ test: $(VENV)/test
 # lock; not what ops and kernels compute, and not the tools around the library.
 TELL_THEM_APART = attribute_kinds autograd_* background closed_nodes compiled_* data_attribute data_of_views \
 	default_dtype eager_* errors explain_replay exposed_memory frozen_leaves interpreters interrupts iterables jit \
-	memory_guards native_* nested_calls onlookers optim_steady pickling positions_that_move precedence reader_threads \
-	replayed_* threads translate* update_rules workers
+	memory_guards native_* nested_calls onlookers optim_steady pickling positions_that_move precedence prepared_* \
+	reader_threads replayed_* threads translate* update_rules workers
 
 test-interpreters:
 	for python in $$(.ci/interpreters $(PYTHON)); do \
