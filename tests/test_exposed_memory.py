@@ -92,8 +92,8 @@ def test_a_value_that_comes_back(compile):
         yield slopes()
 
 
-@twin
-def test_a_leaf_on_a_buffer(compile):
+def on_a_buffer_that_changes(compile):
+    """A leaf on a buffer, and a function that reads it with other numbers in the middle."""
     buffer = np.ones(3, np.float32)
     w = weft.from_numpy(buffer).requires_grad_()
 
@@ -105,6 +105,12 @@ def test_a_leaf_on_a_buffer(compile):
         buffer[1] = 1.0
         return first, second
 
+    return w, f
+
+
+@twin
+def test_a_leaf_on_a_buffer(compile):
+    w, f = on_a_buffer_that_changes(compile)
     for _ in range(6):
         first, second = f(weft.full((3,), 2.0))
         yield first, second
@@ -115,17 +121,7 @@ def test_a_leaf_on_a_buffer(compile):
 @twin
 def test_a_leaf_on_a_buffer_whose_call_goes_over_to_nodes(compile):
     """They are made by computing again, which read what was in the buffer by then."""
-    buffer = np.ones(3, np.float32)
-    w = weft.from_numpy(buffer).requires_grad_()
-
-    @compile
-    def f(x):
-        first = (w * x).sum()
-        buffer[1] = 7.0
-        second = (w.exp() * x).sum()
-        buffer[1] = 1.0
-        return first, second
-
+    w, f = on_a_buffer_that_changes(compile)
     for k in range(8):
         w.grad = None
         first, second = f(weft.full((3,), 2.0))

@@ -160,23 +160,19 @@ def _added(combine):
     return decompose
 
 
-# Sums and differences with a multiple of the second operand.
-add_scaled = alias(
-    "add_scaled",
-    lambda x, y, alpha: add(x, mul(y, alpha)),
-    on_complex=True,
-    node_name="AddBackward0",
-    samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (3,)), 0.5))],
-    oracle=lambda torch, x, y, alpha: torch.add(x, y, alpha=alpha),
-)
-sub_scaled = alias(
-    "sub_scaled",
-    lambda x, y, alpha: sub(x, mul(y, alpha)),
-    on_complex=True,
-    node_name="SubBackward0",
-    samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (3,)), 0.5))],
-    oracle=lambda torch, x, y, alpha: torch.sub(x, y, alpha=alpha),
-)
+def _scaled(op, node_name):
+    """The op with a multiple of its second operand."""
+    return alias(
+        f"{op.name}_scaled",
+        lambda x, y, alpha: op(x, mul(y, alpha)),
+        on_complex=True,
+        node_name=node_name,
+        samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (3,)), 0.5))],
+        oracle=lambda torch, x, y, alpha: getattr(torch, op.name)(x, y, alpha=alpha),
+    )
+
+
+add_scaled, sub_scaled = _scaled(add, "AddBackward0"), _scaled(sub, "SubBackward0")
 
 
 def _log_of_sum(x, y):

@@ -9,7 +9,6 @@ from ..state.tensor import Tensor
 
 _LEAF = "leaf"  # a leaf that has come before is the number of that one
 LEAF, AGAIN, ITEMS, LISTED, NAMED = range(5)  # roles of parts: the last three are tuples, lists and dicts
-LEAF, AGAIN, ITEMS, LISTED, NAMED = range(5)  # roles of parts
 
 
 def structure_of(x, leaves):
