@@ -20,7 +20,7 @@ from ...compiler.translate.language import (
     quotient,
     require,
 )
-from ..code.native_kinds import TensorObject, as_long, call_with
+from ..code.native_kinds import TensorObject, as_long, call_with, get_attribute
 from .eager_call import fits, is_array, lies_as
 from .eager_deriving import derive
 from .eager_sums import add_in_place, can_be_added, can_be_added_in_place, is_own, sum_of
@@ -317,6 +317,12 @@ def contribute(
         if type(target) is AccumulateGrad:
             pending[target] = [cotangent]
             leaves[target] = None
+        elif type(target) is words.late_kind:
+            if stands_alone(target):
+                pending[target] = only(edge, cotangent)
+                wait(waiting, target)
+            else:
+                call_with(add_in_python, (edge, cotangent), None)
         elif has_one_output(target):
             pending[target] = [cotangent]
             wait(waiting, target)
@@ -331,6 +337,29 @@ def contribute(
             leaves[target] = None
     else:
         call_with(add_in_python, (edge, cotangent), None)
+
+
+@native(inline=True)
+def stands_alone(x: Object) -> Bool:
+    """Of the node of a finished call: whether no others have taken its place, and nobody its place in the order."""
+    return type(cast(NodeObject, x).sequence) is int and get_attribute(x, _STANDS_FOR) is None
+
+
+@native()
+def only(edge: Tuple, cotangent: Object) -> List:
+    """What has arrived at the outputs of a node that has some, if this is the first."""
+    n = as_long(get_attribute(edge[0], _N_OUTPUTS))
+    place = as_long(edge[1])
+    slots = []
+    for k in range(n):
+        if k == place:
+            slots.append(cotangent)
+        else:
+            slots.append(None)
+    return slots
+
+
+_STANDS_FOR, _N_OUTPUTS = "stands_for", "n_outputs"
 
 
 @native()

@@ -81,16 +81,19 @@ class Sweep:
     def will_reach(self, node):
         """Whether a cotangent may come to the node: whether its tensor's hooks will run."""
         if self.reachable is None:
-            # Of a pass that is replayed (usual_walks.py) a function gives the roots.
-            self.reachable = {id(n) for n in behind(self.roots() if callable(self.roots) else self.roots)}
+            self.reachable = {id(n) for n in self._behind()}
         wanted = self.relevant is None or id(node) in self.relevant or any(n is node for n, _ in self.wanted or ())
         return id(node) in self.reachable and wanted
 
     def has_relatives(self, call):
         """Whether nodes of other calls of the same family take part (closed.py)."""
         if self.calls is None:
-            self.calls = [node for node in behind(self.roots) if node.is_call]
+            self.calls = [node for node in self._behind() if node.is_call]
         return any(node is not call and node.family is call.family for node in self.calls)
+
+    def _behind(self):
+        """The nodes behind the roots. Where few ask for them a function gives the roots (usual_walks.py)."""
+        return behind(self.roots() if callable(self.roots) else self.roots)
 
     def run(self, begun=None, is_part=False):
         """All that is left of the pass, after `begun` has gone on with a node that is being run. Returns the cotangents

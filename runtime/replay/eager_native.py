@@ -256,7 +256,8 @@ def words_address():
 
 def let_run(kind, function):
     """Nodes of this class are run by function(node, what has arrived, retain_graph), which gives a list or None."""
-    if _places(kind, ("edges",), "node")["node_edges"] != layout_of_objects().node_edges:
+    known = layout_of_objects()._asdict()
+    if any(known[name] != place for name, place in _places(kind, ("edges", "sequence"), "node").items()):
         return
     _held.extend((kind, function))
     _put_word(offset_of(Words, "run_late"), id(function))

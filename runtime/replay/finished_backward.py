@@ -45,6 +45,7 @@ def backward(
 ) -> Object:
     """Whether backward() of these results has been done."""
     require(inputs is None and create_graph is False and len(cast(List, adding)) == 0)
+    require(type(made) is ReplayedCall and len(cast(Dict, cast(CallObject, made).edges)) == 0)
     found = gradients_of_results(words, made, outputs, cotangents, retain_graph)
     leaves = leaves_of(words, cast(CallObject, made))
     prepare(words, leaves)
@@ -66,6 +67,7 @@ def backward(
 @native(form=METHOD, slow="slow_gradients", name="weft_finished_gradients")
 def gradients(words: Words, made: Object, outputs: Object, cotangents: Object, retain_graph: Object) -> Object:
     """Tensors with the gradients of the leaves."""
+    require(type(made) is ReplayedCall and len(cast(Dict, cast(CallObject, made).edges)) == 0)
     found = gradients_of_results(words, made, outputs, cotangents, retain_graph)
     if retain_graph is False:
         free(words, cast(CallObject, made))
@@ -87,15 +89,24 @@ def gradients_of_results(words: Words, made: Object, outputs: Object, cotangents
     require(type(made) is ReplayedCall and type(outputs) is tuple)
     require(retain_graph is False or retain_graph is True)
     call = cast(CallObject, made)
-    require(call.frame is None and call.freed is False and len(cast(Dict, call.edges)) == 0)
+    require(call.frame is None and call.freed is False)
     # Hooks of other results, which are no outputs, would be those of a node; and what gradients of another call free of
     # it is known of all results.
-    require(words.freed is True or (call.late is None and call.node is None and call.again is None))
+    require(words.freed is True or not is_followed(call))
     require_first_kept(call)
     require(is_unchanged(words, call))
+    edges = cast(Dict, call.edges)
     for k in range(len(words.gradients)):
-        require(has_no_hooks(leaf_of(words, call, k)))
+        # What is no leaf has its hooks at a node, which is asked when the gradient arrives there.
+        if edges.get(words.gradients[k].position) is None:
+            require(has_no_hooks(leaf_of(words, call, k)))
     return run(words, call, cotangents_of(words, made, cast(Tuple, outputs), cotangents))
+
+
+@native()
+def is_followed(call: CallObject) -> Bool:
+    """Whether it has a node, or differentiates another call."""
+    return call.late is not None or call.node is not None or call.again is not None
 
 
 @native()

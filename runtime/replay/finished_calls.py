@@ -4,16 +4,16 @@
     open    after it: what the program has written, and the versions that a backward compares
 
 `ReplayedCall` of usual_calls.py does the same in Python, and alone where gradients go on to the history of arguments
-that no eager op has made.
+that neither an eager op nor such a call has made.
 """
 
 import functools
 from collections import namedtuple
 
-from ...compiler.translate.kinds import I64, Address, List, Object, ObjectKind, Rows, Struct, Tuple
+from ...compiler.translate.kinds import I64, Address, Bool, List, Object, ObjectKind, Rows, Struct, Tuple
 from ...compiler.translate.language import METHOD, External, cast, native, require
 from ..code import translated
-from ..code.native_kinds import TensorObject
+from ..code.native_kinds import TensorObject, call_with
 from ..code.packing import Packed
 from ..eager import node
 from ..eager.eager_words import (
@@ -102,25 +102,38 @@ def make(words: Words) -> Object:
 
 @native()
 def edges_of(words: Words) -> Object:
-    """Where the gradients of those inside that are no leaves go, by position. All of them are of eager ops."""
+    """Where the gradients of those inside that are no leaves go, by position. All of them are of eager ops, or of other
+    finished calls."""
     n_results = 0
     for k in range(len(words.inner)):
         tensor = cast(TensorObject, words.tensors[words.inner[k].number])
-        require(tensor._frame is None)
         if tensor._node is not None:
-            require(is_subtype(type(tensor._node), node.Node) != 0 and tensor._requires_grad is True)
+            require(is_subtype(type(tensor._node), node.Node) != 0)
+        elif tensor._frame is not None:
+            require(type(tensor._frame) is ReplayedCall)
+        if has_history(tensor):
+            require(tensor._requires_grad is True)
             n_results += 1
     if n_results == 0:
         return words.no_edges
     edges = new_dict()
     for k in range(len(words.inner)):
-        made_by = cast(TensorObject, words.tensors[words.inner[k].number])._node
-        if made_by is not None:
+        tensor = cast(TensorObject, words.tensors[words.inner[k].number])
+        if tensor._node is not None:
             edge = new_tuple(2)
-            set_tuple_item(edge, 0, made_by)
+            set_tuple_item(edge, 0, tensor._node)
             set_tuple_item(edge, 1, words.zero)
             edges[words.inner[k].position] = edge
+        elif has_history(tensor):
+            of_result = call_with(node.edge_of, (tensor,), None)
+            require(type(of_result) is tuple)
+            edges[words.inner[k].position] = of_result
     return edges
+
+
+@native()
+def has_history(tensor: TensorObject) -> Bool:
+    return tensor._node is not None or tensor._frame is not None
 
 
 @native()

@@ -11,7 +11,7 @@ from ...compiler.translate.kinds import offset_of
 from ..code import translated
 from ..code.kernels import address_of
 from ..code.packing import Packed
-from . import eager_native, finished_backward, finished_nodes
+from . import eager_native, finished_backward, finished_nodes, finished_walk
 from . import native as objects
 from .finished_calls import NativeEnd, layout_of_calls
 from .finished_words import Count, Gradient, Number, Source, Words
@@ -38,6 +38,7 @@ class NativeBackward:
             slow_gradients=_not_found,
             slow_cotangents=_not_found,
             slow_node=_not_found,
+            slow_begin=_not_found,
             present=list(present),
             freed=True if present == outside.needed.differentiable else present,
             ones=[_one(metas[vid]) for vid in present],
@@ -66,7 +67,7 @@ class NativeBackward:
         self._packed = Packed(words)
         self._point_to(program, self._packed.words)
         functions = [objects.definition_of(name, _code().address(f"weft_{name}")) for name in _NAMES]
-        self.backward, self.gradients, self.cotangents, self.node = [
+        self.backward, self.gradients, self.cotangents, self.node, self.begin = [
             objects.builtin(definition, self._packed.words) for definition in functions
         ]
 
@@ -92,7 +93,7 @@ class NativeBackward:
 
 
 _BY_ADDRESS = "floats", "integers", "numbers_at", "table", "table_at", "count", "eager"
-_NAMES = "finished_backward", "finished_gradients", "finished_cotangents", "finished_node"
+_NAMES = "finished_backward", "finished_gradients", "finished_cotangents", "finished_node", "finished_begin"
 
 
 def _one(meta):
@@ -127,6 +128,7 @@ _FUNCTIONS = [
     finished_backward.gradients,
     finished_backward.cotangents_of_leaves,
     finished_nodes.late_node,
+    finished_walk.begin,
 ]
 
 

@@ -1,4 +1,5 @@
-"""What native code knows of the backward of finished usual calls (finished_backward.py, finished_nodes.py).
+"""What native code knows of the backward of finished usual calls (finished_backward.py, finished_nodes.py,
+finished_walk.py).
 
     Words --sources--> Source: an input of the program that differs from call to call
           --gradients--> Gradient: an output, and the leaf that it is for
@@ -65,6 +66,7 @@ class Words(Struct):
     slow_gradients: Object
     slow_cotangents: Object
     slow_node: Object
+    slow_begin: Object
     present: Rows(I64)
     freed: Object
     ones: Rows(Object)

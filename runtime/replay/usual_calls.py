@@ -11,6 +11,7 @@ would have left, which knows all answers.
 
 import weakref
 
+from ..eager.engine import Sweep
 from ..eager.node import BaseNode, edge_of, next_sequence
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..record.closed import CallNode, _contiguous
@@ -107,9 +108,24 @@ class ReplayedCall:
     def backward_outside(self, outputs, cotangents, retain_graph, create_graph, inputs):
         """Whether backward() of these results has been done, by the program alone."""
         native = self.outside.native_of(outputs)
+        if native is not None and self.edges:
+            return inputs is None and not create_graph and self._begin(native, outputs, cotangents, retain_graph)
         if native is not None:
             return native.backward(self, outputs, cotangents, retain_graph, create_graph, inputs)
         return self.backward_in_python(outputs, cotangents, retain_graph, create_graph, inputs)
+
+    def _begin(self, native, outputs, cotangents, retain_graph):
+        """The same where gradients go on to the history of arguments."""
+        sweep = Sweep(self._roots, None, None, retain_graph, False)
+        queue = sweep.queue
+        given = sweep.pending, queue.waiting, queue.leaves, sweep.add_up
+        has_begun = native.begin(self, outputs, cotangents, retain_graph, *given)
+        if has_begun:
+            sweep.run()
+        return bool(has_begun)
+
+    def _roots(self):
+        return [((self.graph_node(), 0), None)]
 
     def backward_in_python(self, outputs, cotangents, retain_graph, create_graph, inputs):
         if inputs is not None or create_graph:
