@@ -250,7 +250,7 @@ class CompiledFunction(Calls):
         """A call that does not begin like the one that was expected."""
         tensors = []
         recording = self._recording_of(args, kwargs, tensors)
-        if recording is None:
+        if recording is None or recording.has_failed and not captures:
             return self._function(*args, **kwargs)
         for usual in [replay for replay in recording.replays if replay is not tried]:
             result = self._again(usual, args, kwargs)

@@ -144,6 +144,8 @@ def _replay_lines(recording):
         ends = dict.fromkeys(reason for replay in replays for reason in replay.slower_for)
         lines += [f"  done in Python at the end of a call: {reason}" for reason in ends]
         return lines + _followed_lines(recording)
+    if recording.has_failed:
+        return ["calls run eagerly: no program could be made of one"]
     if recording.not_replayed is None:
         return [f"calls are not replayed yet: {_postponed() or 'that takes three that are alike'}"]
     reason, line = recording.not_replayed

@@ -8,6 +8,7 @@ looks like, never a value; values belong to the call (frame.py).
 """
 
 import sys
+import warnings
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -300,6 +301,7 @@ class Recording:
     opened_since: int = 0
     copies: tuple = ()  # closed_again.py: steps of another recording that its first ops repeat
     when_opened: object = None  # a weak reference to what is called once most of them do
+    has_failed: bool = False  # whether a program for it could not be made
     parts_at: tuple | None = None  # (what differs, the line) where the first path beyond the limit began
 
     @property
@@ -409,6 +411,21 @@ class Recording:
                 f"compile(fullgraph=True): {self.name} cannot be one program: {reason} [{line}]{instead}"
             )
         self.note(reason, line)
+
+    def could_not_compile(self, error, line):
+        """The compiler has failed at a program that a call or its backward wanted: later calls run eagerly."""
+        what = f"the compiler failed ({type(error).__name__}: {error})"
+        try:
+            self.leaves(what, line)
+        except RuntimeError as refusal:
+            raise refusal from error
+        if not self.has_failed:
+            self.has_failed = True
+            warnings.warn(
+                f"weft could not compile {self.name}, which runs eagerly: {what} [{line}]",
+                RuntimeWarning,
+                stacklevel=user_level(),
+            )
 
     def opened(self, reason, line):
         """A finished call has gone over to nodes, for which it was run again."""

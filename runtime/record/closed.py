@@ -12,6 +12,7 @@ from ..eager.saved import check_version
 from ..programs import background
 from ..programs.background import NotReady
 from ..programs.description import Stretch
+from ..programs.failures import is_of_compiler
 from ..programs.program import in_background, load_backward
 from ..state.aligned import owner_of
 from ..state.modes import state
@@ -230,6 +231,11 @@ class CallNode(BaseNode):
                     )
             except NotReady as error:
                 frame.recording.runs_meanwhile(error.job)
+                return self._interim(continued)
+            except Exception as error:
+                if not is_of_compiler(error):
+                    raise
+                frame.recording.could_not_compile(error, frame.step.line)
                 return self._interim(continued)
             known[key] = found
             if found is not None:

@@ -8,6 +8,7 @@ from ..eager.gate import apply_eagerly
 from ..programs import background
 from ..programs.background import NotReady
 from ..programs.description import Stretch
+from ..programs.failures import is_of_compiler
 from ..programs.program import Needed, program_for
 from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE, Flush
 from ..state.modes import frame_hidden, no_grad
@@ -147,12 +148,18 @@ def run(frame, needed):
 
 
 def _program_for(frame, needed):
-    """The program, or what does its work while it is made in the background."""
+    """The program, or what does its work while it is made in the background, or if it cannot be made."""
     try:
         return program_for(frame, needed)
     except NotReady as error:
         frame.recording.runs_meanwhile(error.job)
         frame.recording.n_meanwhile += not frame.is_interim
+        frame.is_interim = True
+        return Interim(*_uncompiled_forward(Stretch(frame), needed))
+    except Exception as error:
+        if not is_of_compiler(error):
+            raise
+        frame.recording.could_not_compile(error, frame.step.line)
         frame.is_interim = True
         return Interim(*_uncompiled_forward(Stretch(frame), needed))
 
