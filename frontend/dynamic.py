@@ -122,10 +122,12 @@ def _changed(sizes, places, n_calls):
     found, formulas = [], {}
     for column in large:
         formulas[column] = _following(column, found)
+        if formulas[column] is None and len(found) == len(_NAMES):
+            return None
         if formulas[column] is None:
+            formulas[column] = Formula(affine_text(1, 0, _NAMES[len(found)]))
             found.append(column)
-            formulas[column] = Formula(affine_text(1, 0, dict(enumerate(_NAMES)).get(len(found) - 1)))
-    if not 0 < len(found) <= len(_NAMES):
+    if not found:
         return None
     numbers = {name: column[-1] for name, column in zip(_NAMES, found)}
     if len(set(numbers.values())) < len(numbers):

@@ -166,3 +166,16 @@ def test_a_difference_that_falls_is_divided(now):
     """Whether it is turned depends on the number at hand; turned back and forth it was divided for ever."""
     n = Scope(now).n
     assert (100 - n) // 16 == (100 - now) // 16
+
+
+@pytest.mark.parametrize("n_sizes", (4, 5))
+def test_more_sizes_than_a_program_can_know(n_sizes):
+    """Each changes by itself: the third call ended in an error about the name of the fourth size."""
+
+    def total(*given):
+        return sum((x * 2).tanh().sum() for x in given)
+
+    step = weft.compile(total)
+    for call in range(6):
+        given = [weft.randn(3 + 7 * d + (d + 2) ** call % 13) for d in range(n_sizes)]
+        assert bits(step(*given)) == bits(total(*given))
