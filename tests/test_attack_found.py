@@ -341,3 +341,23 @@ def test_second_derivatives_used_beside_what_they_are_of():
             yield loss, list(model.parameters())
 
     twin(scenario)()
+
+
+@twin
+def test_names_behind_a_tensor_that_has_kept_its_history_while_others_went_over_to_nodes(compile):
+    """Of a result of such a call somebody saw the name of what passes gradients on to it."""
+    w, v, kept = leaf(3, 2), leaf(2), [weft.randn(3, 2).double(), weft.randn(2)]
+
+    @compile
+    def step(x):
+        kept[1] = (w * v).tanh()
+        kept[0][0] = kept[1][0]
+
+    for call in range(3):
+        step(weft.randn(2))
+        if call == 1:
+            v.data[0] = 1.0
+    nodes = [kept[0].grad_fn]
+    for node in nodes:
+        yield node.name(), [(before and before.name(), k) for before, k in node.next_functions]
+        nodes += [before for before, _ in node.next_functions if before is not None]

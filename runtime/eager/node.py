@@ -132,7 +132,7 @@ def shown(edge):
     node, index = edge
     # Of the class: whether a node has it, is asked of what it has saved by PyTorch's names too.
     stand_in = getattr(type(node), "shown", None)
-    return (stand_in(node, index), 0) if stand_in else (node, index)
+    return stand_in(node, index) if stand_in else (node, index)
 
 
 class AccumulateGrad(BaseNode):

@@ -10,7 +10,7 @@ import weakref
 
 from ..state.modes import no_grad, state, watched
 from ..state.tensor import Tensor, storage_of, tensor_of
-from .node import AccumulateGrad, BaseNode, Node, Saved, edge_of
+from .node import AccumulateGrad, BaseNode, Node, Saved, edge_of, shown
 
 _CHANGED = (
     "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be "
@@ -79,6 +79,9 @@ class PassOn(BaseNode):
     """Stands for one output of a node that has several."""
 
     __slots__ = ()
+
+    def shown(self, index):
+        return shown(self.edges[0])
 
     def run(self, cotangent):
         return [cotangent]

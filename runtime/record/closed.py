@@ -124,7 +124,7 @@ class CallNode(BaseNode):
         return "CompiledCallBackward"
 
     def shown(self, index):
-        return frame_autograd.StepNode(self.frame, self.needed.differentiable[index])
+        return frame_autograd.StepNode(self.frame, self.needed.differentiable[index]), 0
 
     def edge_for(self, vid):
         if vid in self.needed.differentiable:
