@@ -56,6 +56,55 @@ def test_results_and_arguments_die_without_the_garbage_collector(without_gc):
         assert argument() is None and result() is None
 
 
+# What a call keeps of its result as a state, and what the next one is given of that.
+STATES = {
+    "detached": (lambda h: h.detach(), lambda state: state),
+    "its row": (lambda h: h.detach(), lambda state: state[1]),
+    "a row, detached": (lambda h: h[0].detach(), lambda state: state),
+    "the row of what is detached": (lambda h: h.detach()[1], lambda state: state),
+    "both": (lambda h: (h.detach(), h.detach().view(-1)[4:8]), lambda state: state[1] if len(state) == 2 else state),
+    "of a result that nobody has": (lambda h: (h * 2).detach().t(), lambda state: state.t()),
+}
+
+
+@pytest.mark.parametrize("keep, give", STATES.values(), ids=STATES)
+def test_a_state_that_is_detached_keeps_nothing_of_the_calls_before(keep, give, without_gc):
+    """It was a view of the result, which has the call's arguments for its derivative: so of all states before. Here
+    nothing is differentiated, and nobody says no_grad()."""
+    w, state, results = leaf(4), [weft.zeros(4, 4)], []
+
+    @weft.compile
+    def step(x):
+        h = (w * x).tanh().expand(4, 4) * 1.0
+        state[0] = keep(h)
+        return h
+
+    for _ in range(14):
+        given = give(state[0])
+        results.append(weakref.ref(step(given)))
+        results.append(weakref.ref(given))
+        del given
+    assert [ref() is None for ref in results[:-2]] == [True] * 26
+
+
+def test_views_of_what_is_detached_are_views_of_that_and_of_nothing_else():
+    def with_views(x):
+        h = w * x
+        cut = h.detach()
+        return h, cut, cut[1], h[2].detach().view(2, 2), h.view(-1)
+
+    w = leaf(3, 4)
+    step = weft.compile(with_views)
+    for _ in range(6):
+        h, cut, row, apart, flat = step(randn(3, 4))
+        assert cut._base is None and row._base is cut and apart._base is None and flat._base is h
+        version = h._version
+        row.zero_()
+        apart.add_(1.0)
+        assert [t._version - version for t in (h, cut, row, apart, flat)] == [2] * 5
+        assert h.grad_fn.name() == "MulBackward0" and not h[1].any() and not cut[1].any()
+
+
 def test_a_backward_lets_go_of_what_was_saved(without_gc):
     w = leaf(3)
     f = weft.compile(lambda x: (w * x).exp().sum())

@@ -1,6 +1,6 @@
 """The end of a compiled call: what is alive is computed, or, if that fails, what the call has said is taken back."""
 
-from . import frame_flush, frame_leaves, frame_nodes
+from . import frame_flush, frame_leaves, frame_nodes, frame_views
 from .closed import close_graph
 from .expectation import lasting, learn
 
@@ -72,6 +72,7 @@ def _release(frame, needed):
         if frame.changed_singly:
             vids += tuple([new for _, new in needed.commits])
         left = [frame.tensors[v] for v in vids]
+    frame_views.let_go_of_roots(frame, left)
     for tensor in left:
         if tensor._frame is not frame or (tensor._data is None and frame.failed):
             continue

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from ...compiler.ops.view import data
+from ...compiler.ops.view import data, detach
 from ..eager.gate import apply_eagerly
 from ..eager.node import Saved
 from ..programs.recording import INPUT
@@ -34,6 +34,30 @@ def shown_by(frame, view):
     """The tensor whose memory and version a view has. Not always its `_base`, which may have got other memory since."""
     root = None if frame.closed else frame.versioned.get(view._vid, frame.roots.get(view._vid))
     return view._base if root is None or frame.tensors[root] is None else frame.tensors[root]
+
+
+def detached_above(last, root, vid):
+    """The number of the detached value that a view of `root` is, or is a view of; None without one, or where the root
+    has no history. The view may not keep the root after the call, as in eager mode (rebase.py: set_apart): a loop that
+    detaches its state would keep all that was ever computed."""
+    maker = last.maker_of(root)
+    step = last.maker_of(vid) if maker.metas[root - maker.first].history else None
+    while step is not None and step.detail == "view":
+        if step.op is detach:
+            return step.first
+        step = last.maker_of(step.operands[0])
+    return None
+
+
+def let_go_of_roots(frame, tensors):
+    """Tensors that a call leaves behind, of which detached ones know no other that they are views of."""
+    views = [t for t in tensors if t._base is not None and t._vid in frame.roots]
+    if views:
+        numbers = {t._vid: t for t in views}
+        for view in views:
+            above = detached_above(frame.step, frame.roots[view._vid], view._vid)
+            if above is not None:
+                view._base = None if above == view._vid else numbers.get(above)
 
 
 def group(frame, vid):

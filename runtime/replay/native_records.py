@@ -157,6 +157,7 @@ def words_of_view(held, layout, meta, made):
         layout.offset,
         WRITEABLE if layout.is_writeable else 0,
         layout.root in made,
+        layout.above,
     ]
 
 

@@ -129,10 +129,10 @@ RESULT_WORDS = 2  # number, whether it is alive
 SCALAR_WORDS = 2  # position among the numbers, whether it is a float
 CHANGING_WORDS = 7  # word of the program's table, number, place, the number as an object if a segment made the value
 # A view that is a result: a value (as in MADE_WORDS), the place of its base, then its own number of dimensions, sizes,
-# strides and distance from its base in bytes, the flag of elements that may be written, and whether the base is made by
-# the same segment.
+# strides and distance from its base in bytes, the flag of elements that may be written, whether the base is made by the
+# same segment, and what it is a view of after the call (usual_views.py).
 GIVEN_PLACE, GIVEN_NDIM, GIVEN_SHAPE, GIVEN_STRIDES, GIVEN_OFFSET, GIVEN_FLAGS, BASE_IS_MADE = 5, 9, 10, 11, 12, 13, 14
-GIVEN_WORDS = 15
+GIVEN_ABOVE, GIVEN_WORDS = 15, 16
 MADE_WORDS = 5  # of a value that a segment has made: its number, also as an object, meta, flag; IS_ENDED of a result
 # The words of a result: its number, also as an object, meta, flag; whether its frame becomes the ended call, not None;
 # its word in the table; its array's dtype and shape; a list of the last two arrays, and the one chosen now.

@@ -8,6 +8,7 @@ from ...compiler.emit.builder import I32, I64, PTR
 from . import native_text as t
 from .native_changes import give_storage
 from .native_text import NULL, Helper
+from .usual_views import ABOVE_FIRST, ABOVE_NONE
 
 _CHECKED = 31  # so many sharers are enough for Python to drop the dead among them (tensor.py)
 
@@ -44,9 +45,11 @@ def show_all(f, words, tensors, and_then):
     with b.loop(0, f.load(words, 8 * t.N_GIVEN, I64), 1) as i:
         record = b.offset(given, i, 8 * t.GIVEN_WORDS)
         view = f.item(tensors, f.load(record, 0, I64))
-        base = f.load(view, f.layout.base)
+        base = f.keep(f.load(view, f.layout.base))
         _show(f, record, view, base)
         _share_storage(f, view, base)
+        _set_above(f, record, view, tensors)
+        f.let_go(base)
         and_then(record, view)
 
 
@@ -78,6 +81,15 @@ def _show(f, record, view, base):
     # Of a view of a detached tensor that is the end.
     is_end = b.or_(b.cmp("eq", above, none), b.cmp("ne", f.load(base, layout.is_apart), NULL))
     f.assign(b.select(is_end, base, above), view, layout.base)
+
+
+def _set_above(f, record, view, tensors):
+    """A detached tensor, and what is a view of it, does not know what was detached."""
+    b, above = f.b, f.load(record, 8 * t.GIVEN_ABOVE, I64)
+    with b.when(b.cmp("eq", above, b.i64(ABOVE_NONE))):
+        f.assign(f.word(t.NONE), view, f.layout.base)
+    with b.when(b.cmp("ge", above, b.i64(ABOVE_FIRST))):
+        f.assign(f.item(tensors, b.sub(above, b.i64(ABOVE_FIRST))), view, f.layout.base)
 
 
 def _owner(f, array):

@@ -4,14 +4,14 @@ from typing import NamedTuple
 
 from ...compiler.ops.view import data
 from ..programs.places import Place
-from ..record.frame_views import evaluate_view, made_like
+from ..record.frame_views import detached_above, evaluate_view, made_like
 from ..state.storage import is_apart
 from ..state.tensor import pending_tensor
 
 
 class ViewLayout(NamedTuple):
     """Where in the memory of a contiguous base a view lies: the numbers of both, the base's Place, and the view's own
-    shape, strides and distance from the base, in bytes."""
+    shape, strides and distance from the base, in bytes; and what it is a view of after the call."""
 
     number: int
     root: int
@@ -20,25 +20,36 @@ class ViewLayout(NamedTuple):
     strides: tuple
     offset: int
     is_writeable: bool
+    above: int
+
+
+# What a view is a view of after the call: what the op was called with, nothing, or from here on the value of a number.
+ABOVE_ROOT, ABOVE_NONE, ABOVE_FIRST = range(3)
 
 
 class GivenViews:
     """The views that are alive when the call ends.
 
-    rows: (number, number of its base, the (op, attributes) that lead to it from the base, whether it is a .data), for
-    every one.
+    rows: (number, number of its base, the (op, attributes) that lead to it from the base, whether it is a .data, what
+    it is a view of after the call), for every one.
     """
 
     __slots__ = ("rows",)
 
     def __init__(self, last_step, numbers, roots):
         steps = {step.first: step for step in last_step.path() if step.metas}
-        self.rows = [(vid, roots[vid], _ops_between(steps, roots[vid], vid), steps[vid].op is data) for vid in numbers]
+        self.rows = []
+        for vid in numbers:
+            root, apart = roots[vid], detached_above(last_step, roots[vid], vid)
+            above = ABOVE_ROOT if apart is None else ABOVE_NONE
+            if apart != vid and apart in numbers:
+                above = ABOVE_FIRST + apart
+            self.rows.append((vid, root, _ops_between(steps, root, vid), steps[vid].op is data, above))
 
     def fill(self, call):
         """Give every view its memory. The program has run; a base that the call computed may have been handed out
         already, and then only the views know it."""
-        for vid, root, ops, has_version in self.rows:
+        for vid, root, ops, has_version, above in self.rows:
             view = call.tensors[vid]
             base = view._base
             array = call.tensors[root]._data
@@ -51,14 +62,17 @@ class GivenViews:
                 view._base = None
                 view.share_memory(base)
             else:
-                view._base = base if base._base is None or is_apart(base) else base._base
                 view.share_storage(base)
+                if above == ABOVE_ROOT:
+                    view._base = base if base._base is None or is_apart(base) else base._base
+                else:
+                    view._base = None if above == ABOVE_NONE else call.tensors[above - ABOVE_FIRST]
 
     def layouts(self, last_step, changed):
         """The ViewLayout of every view; None if one is a .data, or of memory whose layout the path does not tell.
         changed: numbers of values that tensors from outside, or views, have got in the call."""
         found = []
-        for vid, root, ops, has_version in self.rows:
+        for vid, root, ops, has_version, above in self.rows:
             base = made_like(last_step, root)
             if has_version or root in changed or not base.flags.c_contiguous:
                 return None
@@ -67,7 +81,8 @@ class GivenViews:
                 view = evaluate_view(op, view, attributes)
             offset = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
             place = Place(base.shape, base.dtype, None, False)
-            found.append(ViewLayout(vid, root, place, view.shape, view.strides, offset, view.flags.writeable))
+            is_writeable = view.flags.writeable
+            found.append(ViewLayout(vid, root, place, view.shape, view.strides, offset, is_writeable, above))
         return found
 
     def hand_out(self, call, ended):
