@@ -65,3 +65,28 @@ def test_programs_beside_torch():
         assert difference is None, f"{kind}, seed {seed}: {difference}\n\n{source}"
     wrong = DIFFERENT.replace("compile is weft.compile", "'torch' in str(weft.Tensor)")
     assert "observation 0" in difference_beside_torch(wrong)
+
+
+SHOWN = """
+import weft
+
+
+def program(compile):
+    w = weft.ones(3, requires_grad=True)
+    f = compile(lambda x: (x * w).sum())
+    for call in range(3):
+        x = weft.ones(3)
+        held = x.numpy()
+        loss = f(x)
+        held[...] = 5.0
+        loss.backward()
+        if call == 2 and compile is weft.compile:
+            w.grad = w.grad * DIFFERENCE
+        yield w.grad
+"""
+
+
+def test_memory_that_numpy_shows_is_no_difference():
+    """What differences.md says of a backward, and nothing else."""
+    assert difference_in(SHOWN.replace("DIFFERENCE", "1.0")) is None
+    assert "observation 0" in difference_in(SHOWN.replace("DIFFERENCE", "2.0"))

@@ -16,6 +16,7 @@ from compiled_twin import look as look_roughly
 from compiled_twin import shown, undecorated
 
 import weft
+from weft.runtime.state.exposure import is_exposed
 
 
 def peek(x):
@@ -168,7 +169,33 @@ def difference_in(source):
     """The first difference of a program given as source."""
     eager = observe_eagerly(source)
     with np.errstate(all="ignore"):
-        return difference_of(eager, observe(_program_of(source), weft.compile))
+        compiled = observe(_program_of(source), weft.compile)
+        found = difference_of(eager, compiled)
+        if found is not None:
+            found = difference_of(_unversioned(_observe_with_copies(source)), _unversioned(compiled)) and found
+    return found
+
+
+def _observe_with_copies(source):
+    """What a program shows in eager mode if backwards go by what was in memory that NumPy arrays show too when an op
+    read it, as those of compiled calls do (docs/differences.md): no write to it is an error there, or changes them."""
+
+    def copied_if_shown(x):
+        return x.clone() if is_exposed(x) else x
+
+    with weft.autograd.graph.saved_tensors_hooks(copied_if_shown, lambda x: x):
+        return observe(_program_of(source), undecorated)
+
+
+def _unversioned(seen):
+    """Without the versions of tensors: hooks on what is saved are why gradients are added up in other memory."""
+    if isinstance(seen, dict):
+        return {k: _unversioned(v) for k, v in seen.items()}
+    if isinstance(seen, tuple) and seen[:1] == ("peek",):
+        return (*seen[:3], seen[3][:2], *seen[4:])
+    if isinstance(seen, tuple) and len(seen) == 4 and isinstance(seen[0], tuple) and seen[0][:1] == ("tensor",):
+        return seen[0], seen[2], seen[3]
+    return type(seen)(map(_unversioned, seen)) if isinstance(seen, (list, tuple)) else seen
 
 
 def _program_of(source):
