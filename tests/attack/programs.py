@@ -250,7 +250,8 @@ class RandomLoop(RandomAttack):
     def calls(self):
         self.restless = 0.0
         plan = self.plan()
-        events = {int(k): self.pick(fragments.SURGERY) for k in self.rng.integers(5, 75, int(self.rng.integers(0, 4)))}
+        # What comes late would still be learned where tensors are counted.
+        events = {int(k): self.pick(fragments.SURGERY) for k in self.rng.integers(5, 50, int(self.rng.integers(0, 4)))}
         changes = [f"if call == {k}:\n" + "\n".join(_indented(text)) for k, text in events.items()]
         lines = [*changes, *self.call(plan), f"if call in (79, {79 + self.n_counted}):"]
         lines += ["    kept.clear(), seen.clear(), elsewhere.clear()", "    counted.append(n_alive())"]
