@@ -56,9 +56,10 @@ def split(joint, n_forward, n_cotangents, readable, kept=(), cut=None, copied=()
     return Split(forward, backward, sources, scalars, given, tuple(sorted(cut)))
 
 
-def backward_from(joint, n_forward, n_cotangents, readable, given):
+def backward_from(joint, n_forward, n_cotangents, readable, given, all_scalars=False):
     """(backward graph, sources, scalars) of another joint graph over the same forward, where `given` says what is in
-    memory: {number of a value: its source}. None if that is not enough.
+    memory: {number of a value: its source}. None if that is not enough. `all_scalars`: the graph takes all of them, in
+    their order, because steps that stand for a loop name theirs by where it is among all.
     """
     inputs = joint.inputs()
     sources = dict(given)
@@ -69,7 +70,7 @@ def backward_from(joint, n_forward, n_cotangents, readable, given):
             sources.setdefault(v.number, ("input", k))
     gradients = joint.outputs[n_forward:]
     missing = [n for n in _needed(joint, gradients, sources) - sources.keys() if joint.values[n].op is INPUT]
-    return None if missing else _backward(joint, gradients, sources)
+    return None if missing else _backward(joint, gradients, sources, all_scalars)
 
 
 def value_keys(graph, names, table):
@@ -166,7 +167,7 @@ def _forward(joint, results, cotangents):
     return graph
 
 
-def _backward(joint, gradients, sources):
+def _backward(joint, gradients, sources, all_scalars=False):
     """The graph of the gradients from values in memory: (graph, sources of its inputs, which scalars it takes)."""
     graph = Graph(f"{joint.name}_backward", joint.default_float)
     values, used, scalars = {}, [], []
@@ -180,7 +181,7 @@ def _backward(joint, gradients, sources):
             values[number] = graph.input(value.shape, value.dtype, strides)
             used.append(sources[number])
     for k, v in enumerate(joint.scalars()):
-        if v.number in needed:
+        if all_scalars or v.number in needed:
             values[v.number] = graph.copy_value(v, ())
             scalars.append(k)
     _copy_needed(joint, graph, values, gradients)

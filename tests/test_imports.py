@@ -32,6 +32,7 @@ LATE = {
     "weft.runtime.record.apart": "builds graphs, which only code that looks on at a call in flight needs",
     "weft.runtime.record.frame_views": "which only a question about a value of a call in flight needs",
     "weft.runtime.record.build": "the compiler's passes, which only a cache miss needs",
+    "weft.runtime.record.build_loops": "the compiler's passes, which only a cache miss needs",
     "weft.runtime.replay.eager_native": "what only a program needs that calls its ops often enough",
     "weft.runtime.programs.description": "the compiler's passes, which only a cache miss needs",
 }

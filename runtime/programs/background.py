@@ -190,7 +190,7 @@ _registered = []
 
 def _work():
     # Imported before `_building` is taken, by a function that a fork waits for.
-    imported(f"{_ROOT}.record.build")
+    imported(f"{_ROOT}.record.build_loops")
     while True:
         with jit.compiling:
             if not _waiting or _at_end:

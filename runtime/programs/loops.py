@@ -22,7 +22,7 @@ from ...compiler.graph import Graph, Value
 from ...compiler.ops import OWN
 from ...compiler.periods import repeated
 from ..code import jit
-from .program import linked
+from .program import linked, load_code
 from .recording import INPUT
 from .sizes import Family, Unlike, affine, in_scope, instance_of, merged
 
@@ -38,17 +38,22 @@ class Loops:
     def __init__(self):
         self.forms = {}
 
-    def load(self, stretch, roll, build):
-        """The program of a stretch, if one for several lengths can be; else None. roll() gives its RolledForward, or
-        None; build(graph) makes (meta, IR text) of a graph."""
+    def load(self, stretch, roll, is_differentiated, what=()):
+        """The program of a stretch, if one for several lengths can be; else None. roll() gives its graph, and what is
+        said of that (record/build_loops.py), or None. `what`: of several programs of a stretch, which."""
         with jit.compiling:
-            key, counts = _form_of(stretch)
+            key, counts = _form_of(stretch.steps if is_differentiated else stretch.built, (is_differentiated, what))
             if not counts:
                 return None
             form = self.forms[key] = self.forms.pop(key, None) or _Form()
             while len(self.forms) > _MAX_FORMS:
                 del self.forms[next(iter(self.forms))]
-            return form.load(counts, roll, build)
+            return form.load(counts, roll)
+
+    def load_backward(self, stretch, rolled, what):
+        """That of what reads what such a program has saved, which no other way to compile knows."""
+        with jit.compiling:
+            return self.load(stretch, lambda: rolled, True, what) or _exact(rolled)
 
     @property
     def refusals(self):
@@ -56,38 +61,40 @@ class Loops:
         return list(dict.fromkeys(form.refusal for form in self.forms.values() if form.refusal))
 
 
-def _form_of(stretch):
-    """(a number for what a stretch does, without how often; how often it does what it repeats)"""
-    tokens = [step.op if isinstance(step.op, str) else step.op.name for step in stretch.built if step.op is not INPUT]
+def _form_of(steps, what):
+    """(a number for what steps do, without how often; how often they do what they repeat)"""
+    tokens = [step.op if isinstance(step.op, str) else step.op.name for step in steps if step.op is not INPUT]
     parts, counts, at = [], [], 0
     for start, period, count in repeated(tokens, LEAST_STEPS):
         parts += [*tokens[at:start], tuple(tokens[start : start + period])]
         counts.append(count)
         at = start + period * count
-    return hash((*parts, *tokens[at:])), tuple(counts)
+    return hash((what, *parts, *tokens[at:])), tuple(counts)
 
 
 class _Form:
     """Stretches that differ in how often they repeat something. `sample`: (what rolls it up, how often it repeats what)
-    of the last that had a program of its own; `n_tries`: of how many since then no Family could be made."""
+    of the last that had a program of its own; `n_tries`: of how many since then no Family could be made; `refusal`:
+    why, while there is none."""
 
     def __init__(self):
-        self.sample, self.families, self.n_tries, self.refusal = None, [], 0, None
+        self.sample, self.families, self.n_tries, self.refusal, self.is_closed = None, [], 0, None, False
 
-    def load(self, counts, roll, build):
+    def load(self, counts, roll):
         is_new = self.sample is None or self.sample[1] == counts
-        if self.refusal is not None or (is_new and not self.families):
+        if self.is_closed or (is_new and not self.families):
             self.sample = self.sample or (roll, counts)
             return None
         began = time.perf_counter()
         rolled = roll()
         if rolled is None:
-            return self.refuse("what is repeated is not of equal form")
+            # Of few steps the first and the last may be all.
+            return self.failed("what is repeated is not of equal form")
         found = self.known(rolled) or self.new_family(counts, rolled, roll)
         if found is None:
             return None
         family, numbers = found
-        code = family.code_for(numbers, rolled.graph, build, "")
+        code = family.code_for(numbers, rolled.graph, rolled.build, rolled.version)
         if family.refusal is not None:
             return self.refuse(family.refusal)
         return code and _linked(rolled, *code, numbers, began)
@@ -106,23 +113,40 @@ class _Form:
         family = other and _family(other.graph, rolled.graph)
         if family is None:
             self.sample = roll, counts
-            self.n_tries += 1
-            if self.n_tries >= _MOST_TRIES and not self.families:
-                self.refuse("what is not repeated differs from length to length")
-            return None
-        self.sample, self.n_tries = None, 0
+            return self.failed("what is not repeated differs from length to length")
+        self.sample, self.n_tries, self.refusal = None, 0, None
         self.families = [*self.families, family][-_MAX_FAMILIES:]
         return self.known(rolled)
 
+    def failed(self, reason):
+        """No program for several lengths serves this one; after some such there will be none."""
+        self.n_tries += 1
+        if self.families:
+            return
+        self.refusal = reason
+        if self.n_tries >= _MOST_TRIES:
+            self.refuse(reason)
+
     def refuse(self, reason):
-        self.refusal, self.sample, self.families = reason, None, []
+        self.refusal, self.is_closed, self.sample, self.families = reason, True, None, []
 
 
 def _linked(rolled, meta, code, numbers, began):
     """The Program of a stretch: what it reads has the numbers of this recording."""
-    meta = instance_of(meta, numbers)
-    own = {"has_loops": True, "inputs": list(rolled.inputs), "numbers": [list(x) for x in rolled.numbers]}
-    return linked({**meta, **own}, code, began)
+    return _of_recording(rolled, instance_of(meta, numbers), code, began)
+
+
+def _exact(rolled):
+    """That for these numbers alone."""
+    began = time.perf_counter()
+    meta, code = load_code(f"{rolled.version}, of\n{text_of(rolled.graph)}", lambda: rolled.build(rolled.graph))
+    return _of_recording(rolled, meta, code, began)
+
+
+def _of_recording(rolled, meta, code, began):
+    program = linked({**meta, "has_loops": True, **rolled.own()}, code, began)
+    program.rolled = rolled
+    return program
 
 
 # --- graphs that differ in numbers ------------------------------------------------------------------------------------

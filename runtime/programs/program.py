@@ -99,6 +99,7 @@ class Program:
     """
 
     is_interim, error = False, None
+    rolled = None  # what it was made of, if its loops are rolled up (loops.py)
     pool_word, first_symbol = 2, 3  # words of a table: compiler/emit/program.py
     arena_words = _arena.words
 
@@ -282,15 +283,15 @@ def _build(stretch, needed):
 
 
 def _roll(stretch, needed):
-    from ..record.build import rolled_forward
+    from ..record.build_loops import rolled_forward
 
     return rolled_forward(stretch, needed)
 
 
-def _build_rolled(graph, n_live):
-    from ..record.build import build_rolled
+def _roll_backward(*arguments):
+    from ..record.build_loops import rolled_backward
 
-    return build_rolled(graph, n_live)
+    return rolled_backward(*arguments)
 
 
 def _load_forward(frame, needed):
@@ -302,9 +303,8 @@ def _load_forward(frame, needed):
         if sizes is None:
             return load_program(stretch.text(needed), lambda: _build(stretch, needed))
         build, openings, text = partial(_build, needed=needed), frame.recording.openings, stretch.text(needed)
-        if sizes.loops is not None and not needed.differentiable:
-            roll, build_rolled = partial(_roll, stretch, needed), partial(_build_rolled, n_live=len(needed.live))
-            found = sizes.loops.load(stretch, roll, build_rolled)
+        if sizes.loops is not None:
+            found = sizes.loops.load(stretch, partial(_roll, stretch, needed), bool(needed.differentiable))
             if found is not None:
                 return found
 
@@ -324,6 +324,18 @@ def load_backward(frame, describe, build):
         split = meta["split"]
         return sizes.load_backward(stretch, describe, partial(build, split=split), str(split), frame.recording.openings)
     return sizes.load_exact(stretch, describe, partial(build, split=None))
+
+
+def load_rolled_backward(frame, needed, present, continued):
+    """The same where loops of the forward are rolled up; None if what it has saved is not enough."""
+    stretch, program = Stretch(frame), frame.last_program
+    rolled = _roll_backward(stretch, program.rolled, program.meta["cut"], needed, present, continued)
+    if rolled is None:
+        return None
+    order, reached = needed.differentiable, program.meta["reached"]
+    what = (tuple(map(order.index, present)), tuple(map(reached.index, continued)))
+    is_whole = present == order and not continued
+    return frame.recording.sizes.loops.load_backward(stretch, rolled, () if is_whole else what)
 
 
 def load_program(text, build):

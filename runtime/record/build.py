@@ -14,7 +14,6 @@ from ...compiler.graph import Graph
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.source import full
 from ...compiler.pipeline import compile_graph
-from ...compiler.roll import roll
 from ...compiler.simplify import simplify
 from ..code.dump import watcher
 from ..code.jit import kernel_target
@@ -178,7 +177,7 @@ def _needed_values(graph, known, cotangents):
     return sorted(needed)
 
 
-def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
+def meta_of(graph, inputs, numbers, n_live, compiled, extra=None):
     outputs = [(list(v.shape), v.dtype.name) for v in graph.outputs]
     meta = {
         "inputs": list(inputs),
@@ -198,7 +197,7 @@ def _meta(graph, inputs, numbers, n_live, compiled, extra=None):
 
 
 @contextmanager
-def _uncollected():
+def uncollected():
     """Building a program makes many objects, nearly all of which live until it ends. The collector would look at all of
     them again whenever there are a quarter more, which took a third of the time for long programs. In the background it
     goes on: what else the process does meanwhile needs it, and may turn it off."""
@@ -221,7 +220,7 @@ def forward_graph(stretch, needed):
     return _from_memory(builder)
 
 
-@_uncollected()
+@uncollected()
 def uncompiled_forward(stretch, needed):
     """What build_forward makes a program of: (graph of primitives, numbers of its scalars, meta as far as it goes)."""
     if needed.differentiable:
@@ -231,39 +230,14 @@ def uncompiled_forward(stretch, needed):
     return decompose(graph)[0], numbers, {"inputs": inputs}
 
 
-@_uncollected()
+@uncollected()
 def build_forward(stretch, needed):
     """(meta, IR text) of the program for `needed`."""
     if needed.differentiable:
         return _build_joint(stretch, needed)
     graph, inputs, numbers = forward_graph(stretch, needed)
     compiled = compile_graph(graph, target=kernel_target(), watch=watcher(graph.name))
-    return _meta(graph, inputs, numbers, len(needed.live), compiled), compiled.text
-
-
-# --- loops in Python --------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class RolledForward:
-    """The graph of a program with its loops rolled up, and the numbers of its inputs and scalars."""
-
-    graph: Graph
-    inputs: list
-    numbers: list
-
-
-@_uncollected()
-def rolled_forward(stretch, needed):
-    """The RolledForward of the program for `needed`; None if nothing repeats."""
-    graph, inputs, numbers = forward_graph(stretch, needed)
-    found = roll(simplify(decompose(graph)[0])[0])
-    return found and RolledForward(found.graph, inputs, [numbers[k] for k in found.scalars])
-
-
-@_uncollected()
-def build_rolled(graph, n_live):
-    """(meta, IR text) of a program for such a graph."""
-    compiled = compile_graph(graph, target=kernel_target(), watch=watcher(graph.name))
-    return _meta(graph, [], [], n_live, compiled), compiled.text
+    return meta_of(graph, inputs, numbers, len(needed.live), compiled), compiled.text
 
 
 # --- a call whose results are differentiated later ------------------------------------------------------------------
@@ -289,7 +263,7 @@ class Joint:
         return partition.value_keys(self.graph, names, table)
 
 
-def _joint(stretch, needed, present, continued):
+def joint_of(stretch, needed, present, continued):
     builder = graph_of(stretch, needed.differentiable)
     _finish(builder, needed)
     graph = builder.graph
@@ -312,7 +286,7 @@ def _joint(stretch, needed, present, continued):
     return Joint(simple, n_forward, len(last), inputs, numbers, reached, readable, kept)
 
 
-def _split(joint, cut=None, copied=()):
+def split_of(joint, cut=None, copied=()):
     return partition.split(joint.graph, joint.n_forward, joint.n_cotangents, joint.readable, joint.kept, cut, copied)
 
 
@@ -322,9 +296,9 @@ def _digest(joint):
 
 def _split_forward(stretch, needed):
     """(Joint, Split, what the node of the call asks of its program)."""
-    joint = _joint(stretch, needed, needed.differentiable, ())
+    joint = joint_of(stretch, needed, needed.differentiable, ())
     before = [v for v in read_before_changes(stretch, needed) if v in joint.inputs]
-    parts = _split(joint, copied=[joint.inputs.index(v) for v in before])
+    parts = split_of(joint, copied=[joint.inputs.index(v) for v in before])
     kept = sorted(saved_by_nodes(stretch, [*needed.live, *stretch.known]) - stretch.externals)
     extra = {"reached": joint.reached, "kept": kept, "before": before, "backward_graph": str(parts.backward)}
     extra["summed"] = summed_leaves(stretch, needed.differentiable)
@@ -335,10 +309,10 @@ def _split_forward(stretch, needed):
 def _build_joint(stretch, needed):
     joint, parts, extra = _split_forward(stretch, needed)
     compiled = compile_graph(parts.forward, target=kernel_target(), watch=watcher(parts.forward.name))
-    return _meta(parts.forward, joint.inputs, joint.numbers, len(needed.live), compiled, extra), compiled.text
+    return meta_of(parts.forward, joint.inputs, joint.numbers, len(needed.live), compiled, extra), compiled.text
 
 
-@_uncollected()
+@uncollected()
 def build_backward(stretch, needed, present, continued, split=None):
     """(meta, IR text) of the program from saved values and cotangents to gradients.
 
@@ -351,24 +325,24 @@ def build_backward(stretch, needed, present, continued, split=None):
         return None
     graph, numbers, extra = found
     compiled = compile_graph(graph, target=kernel_target(), watch=watcher(graph.name))
-    return {**_meta(graph, [], numbers, len(graph.outputs), compiled), **extra}, compiled.text
+    return {**meta_of(graph, [], numbers, len(graph.outputs), compiled), **extra}, compiled.text
 
 
-@_uncollected()
+@uncollected()
 def uncompiled_backward(stretch, needed, present, continued, split=None):
     """What build_backward makes a program of, as uncompiled_forward gives it."""
-    joint = _joint(stretch, needed, needed.differentiable, ())
+    joint = joint_of(stretch, needed, needed.differentiable, ())
     if split is not None and split[0] != _digest(joint):
         raise Fixed("the forward was compiled in another form")
-    parts = _split(joint, split and frozenset(split[1]))
+    parts = split_of(joint, split and frozenset(split[1]))
     graph, sources, scalars = parts.backward, parts.sources, parts.scalars
     if present != needed.differentiable or continued:
-        other = _joint(stretch, needed, present, continued)
+        other = joint_of(stretch, needed, present, continued)
         found = _backward_of(other, joint, parts)
         if found is None:
             return None
         joint, (graph, sources, scalars) = other, found
-    sources = [_source(kind, k, joint, needed, present, continued) for kind, k in sources]
+    sources = [source_of(kind, k, joint, needed, present, continued) for kind, k in sources]
     extra = {"inputs": list(range(len(sources))), "sources": sources, "reached": joint.reached}
     return graph, [joint.numbers[k] for k in scalars], extra
 
@@ -382,7 +356,7 @@ def _backward_of(other, joint, parts):
     return partition.backward_from(other.graph, other.n_forward, other.n_cotangents, other.readable, found)
 
 
-def _source(kind, k, joint, needed, present, continued):
+def source_of(kind, k, joint, needed, present, continued):
     """Where an input of the backward comes from: ("input", value), ("saved", k), ("cotangent", k) or ("sum", value)."""
     if kind == "cotangent" and k >= len(present):
         return ["sum", continued[k - len(present)]]
@@ -411,7 +385,7 @@ def build_rules(rule, metas, attributes, strides):
     inputs = [places[number] for number in kept if not given[places[number]].weak]
     numbers = [(places[n], _CODES[given[places[n]].dtype]) for n in kept if given[places[n]].weak]
     compiled = compile_graph(graph, target=kernel_target(), watch=watcher(graph.name))
-    return _meta(graph, inputs, numbers, len(graph.outputs), compiled), compiled.text
+    return meta_of(graph, inputs, numbers, len(graph.outputs), compiled), compiled.text
 
 
 _CODES = {dtype: code for code, dtype in NUMBER_DTYPES.items()}

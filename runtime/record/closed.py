@@ -13,7 +13,7 @@ from ..programs import background
 from ..programs.background import NotReady
 from ..programs.description import Stretch
 from ..programs.failures import is_of_compiler
-from ..programs.program import in_background, load_backward
+from ..programs.program import in_background, load_backward, load_rolled_backward
 from ..state.aligned import owner_of
 from ..state.modes import state
 from ..state.tensor import register_reader, storage_of, tensor_of
@@ -221,14 +221,9 @@ class CallNode(BaseNode):
         frame, key = self.frame, (self.needed, self.present, continued)
         known = frame.step.known.backward
         if key not in known:
-            present, needed = self.present, self.needed
             try:
                 with in_background(frame, "n" not in frame.last_program.meta):
-                    found = load_backward(
-                        frame,
-                        lambda s: f"backward from {present}, sums {continued}, of\n{s.text(needed)}",
-                        lambda s, split: _build_backward(s, needed, present, continued, split),
-                    )
+                    found = self._loaded(continued)
             except NotReady as error:
                 frame.recording.runs_meanwhile(error.job)
                 return self._interim(continued)
@@ -241,6 +236,16 @@ class CallNode(BaseNode):
             if found is not None:
                 frame.recording.programs.append(found)
         return known[key]
+
+    def _loaded(self, continued):
+        frame, needed, present = self.frame, self.needed, self.present
+        if frame.last_program.rolled is not None:
+            return load_rolled_backward(frame, needed, present, continued)
+        return load_backward(
+            frame,
+            lambda s: f"backward from {present}, sums {continued}, of\n{s.text(needed)}",
+            lambda s, split: _build_backward(s, needed, present, continued, split),
+        )
 
     def _interim(self, continued):
         found = _uncompiled_backward(Stretch(self.frame), self.needed, self.present, continued)
