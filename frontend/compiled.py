@@ -377,6 +377,8 @@ class CompiledFunction(Calls):
         for recording in self._recordings.values():
             for job in recording.jobs:
                 job.wait()
+            for function in recording.derivatives:
+                function.finish_compiling()
 
     def _is_waiting(self):
         """Whether programs are being made in the background."""

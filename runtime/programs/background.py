@@ -37,11 +37,12 @@ _ROOT = __package__.rpartition(".")[0]
 
 
 class NotReady(Exception):
-    """A program is being made in the background. `job`: where."""
+    """A program is being made in the background. `job`: where; `opened`: what it is made from, with extents in place of
+    numbers, if it is one for many sizes."""
 
     def __init__(self, job):
         super().__init__("the program is being compiled in the background")
-        self.job = job
+        self.job, self.opened = job, None
 
 
 class _Mode(threading.local):

@@ -286,6 +286,7 @@ class Recording:
     sizes: object = None  # sizes.py: what was learned of the function's calls with other shapes, if that is wanted
     in_background: bool = False  # whether programs are made there, while calls run eagerly
     jobs: list = field(default_factory=list)  # those that are being made (background.py)
+    derivatives: list = field(default_factory=list)  # compiled functions of derivatives of its calls (closed_again.py)
     n_meanwhile: int = 0  # how many calls have run eagerly because of that
     meanwhile: float = 0.0  # seconds that the last of them took
     openings: tuple = ()  # opening.py: which dimensions of its arguments may be supposed to change
@@ -448,6 +449,7 @@ class Recording:
         for program in self.programs:
             program.release()
         self.replays, self.memories, self.refusals, self.expectation = [], [], {}, None
+        self.derivatives = []
 
     def note(self, reason, line):
         """Remember why a part ran eagerly, or a pending value was needed early."""

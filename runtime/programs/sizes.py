@@ -274,7 +274,8 @@ class Family:
             return load_code(f"program {which} for every n of\n{self.text}", build_open)
         except Coincidence:
             self._serves_not(numbers)
-        except NotReady:
+        except NotReady as error:
+            error.opened = self.opened(stretch, Scope(numbers))
             raise
         except Exception as error:  # whatever a pass does that only ints can do
             self.refuse(numbers, reason_of(error))

@@ -99,13 +99,19 @@ class RolledBackward:
         self.version = f"backward of {joint.n_forward} results, readable {joint.readable}, from {sorted(given.items())}"
 
     def own(self):
-        _, sources, scalars = _backward_graph(self.joint, self.graph, self.given)
-        return {
+        return self.uncompiled()[2]
+
+    def uncompiled(self):
+        """(graph, numbers of its scalars and of its loops' steps, meta as far as it goes)"""
+        graph, sources, scalars = _backward_graph(self.joint, self.graph, self.given)
+        numbers = [list(self.joint.numbers[k]) for k in scalars]
+        meta = {
             "inputs": list(range(len(sources))),
             "sources": [source_of(kind, k, self.joint, *self.about) for kind, k in sources],
             "reached": self.joint.reached,
-            "numbers": [list(self.joint.numbers[k]) for k in scalars],
+            "numbers": numbers,
         }
+        return graph, numbers, meta
 
     @uncollected()
     def build(self, graph):

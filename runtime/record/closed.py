@@ -19,7 +19,7 @@ from ..state.modes import state
 from ..state.tensor import register_reader, storage_of, tensor_of
 from . import closed_again, frame_autograd
 from .closed_nodes import check_unchanged, made_for, values_of_gradients, values_of_steps
-from .interim import Interim
+from .interim import Interim, with_numbers
 
 
 def close_graph(frame, needed):
@@ -214,19 +214,18 @@ class CallNode(BaseNode):
 
     def _program(self, continued):
         """The program for the results that got a cotangent and the sums that go on; None if there is none. What stands
-        for a program of many sizes has saved other values than that, so its backward is not kept; and what such a
-        program has saved only one can read that was made for it, so that is waited for."""
+        for a program of many sizes has saved other values than that, so its backward is not kept."""
         if self.frame.last_program.is_interim:
             return self._interim(continued)
         frame, key = self.frame, (self.needed, self.present, continued)
         known = frame.step.known.backward
         if key not in known:
             try:
-                with in_background(frame, "n" not in frame.last_program.meta):
+                with in_background(frame):
                     found = self._loaded(continued)
             except NotReady as error:
                 frame.recording.runs_meanwhile(error.job)
-                return self._interim(continued)
+                return self._interim(continued, error.opened)
             except Exception as error:
                 if not is_of_compiler(error):
                     raise
@@ -247,9 +246,21 @@ class CallNode(BaseNode):
             lambda s, split: _build_backward(s, needed, present, continued, split),
         )
 
-    def _interim(self, continued):
-        found = _uncompiled_backward(Stretch(self.frame), self.needed, self.present, continued)
-        return found and Interim(*found)
+    def _interim(self, continued, opened=None):
+        """What stands for the program while it is made; None if there is none. It reads what the forward's program has
+        saved, so it is made of what that was made of: with extents, if that serves many sizes."""
+        program, about = self.frame.last_program, (self.needed, self.present, continued)
+        stretch = Stretch(self.frame)
+        if program.rolled is not None:
+            return Interim(*_rolled_backward(stretch, program.rolled, program.meta["cut"], *about).uncompiled())
+        if opened is None:
+            found = _uncompiled_backward(stretch, *about)
+            return found and Interim(*found)
+        try:
+            graph, *others = _uncompiled_backward(opened, *about, program.meta["split"])
+        except Exception:  # whatever a rule does that only ints can do: then there will be no such program
+            return None
+        return Interim(with_numbers(graph), *others)
 
     # --- what a backward frees ------------------------------------------------------------------------------------
     def _frees(self, vids):
@@ -365,6 +376,12 @@ def _uncompiled_backward(*arguments):
     from .build import uncompiled_backward
 
     return uncompiled_backward(*arguments)
+
+
+def _rolled_backward(*arguments):
+    from .build_loops import rolled_backward
+
+    return rolled_backward(*arguments)
 
 
 def _build_backward(*arguments):

@@ -45,6 +45,8 @@ class Again:
     left_out: int = 0
 
     def is_due(self):
+        if self.function._is_waiting():
+            return False
         self.left_out -= self.left_out > 0
         return not self.left_out
 
@@ -98,7 +100,9 @@ def gradients(node, steps, cotangents):
         known[key] = again + 1
         if again < TIMES_BEFORE:
             return None
-        function = _compile(_again(steps, list(read), node.present, [reached[k] for k in wanted]))
+        found = _again(steps, list(read), node.present, [reached[k] for k in wanted])
+        function = _compile(found, background=frame.recording.in_background)
+        frame.recording.derivatives.append(function)
         again = known[key] = Again(
             function, list(read), steps, frame.default_dtype, wanted, len(reached), frozenset(read)
         )

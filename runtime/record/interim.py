@@ -3,14 +3,17 @@
 from itertools import chain, repeat
 from operator import setitem
 
+from ...compiler.extent import Extent
+from ...compiler.graph import Graph, Value
 from ..state.aligned import new_array
 from .graph_values import computed, leading_to
+from .interim_loops import is_loop, loop_computed
 
 
 class Interim:
     """What build.uncompiled_forward or uncompiled_backward gives, run as a Program is. `meta` as far as a call asks."""
 
-    is_interim = True
+    is_interim, rolled = True, None
 
     def __init__(self, graph, numbers, meta):
         self.graph, self.numbers, self.meta, self.error = graph, numbers, meta, None
@@ -37,21 +40,49 @@ class Interim:
         graph, known = self.graph, dict(zip(self.graph.inputs(), arrays))
         known.update((v, numbers[position]) for v, (position, _) in zip(graph.scalars(), self.numbers))
         changed = [new for _, new in graph.commits]
-        self._compute(known, [*graph.outputs, *changed])
+        self._compute(known, [*graph.outputs, *changed], [numbers[position] for position, _ in self.numbers])
         # Copies, because a view may show memory that is changed.
         outputs, new = ([_copied(known[v], v) for v in values] for values in (graph.outputs, changed))
         return outputs, [known[target] for target, _ in graph.commits], new
 
-    def _compute(self, known, results):
+    def _compute(self, known, results, numbers):
         """All that these values need, into `known`, which lets go of what nobody reads any more."""
         order = leading_to(results, known)
         last_uses = {o: v for v in order for o in v.operands}
         kept = {*results, *(target for target, _ in self.graph.commits)}
         for v in order:
-            known[v] = computed(v, known, self.graph.default_float)
+            known[v] = self._value(v, known, numbers)
             for o in set(v.operands):
                 if last_uses[o] is v and o not in kept:
                     del known[o]
+
+    def _value(self, v, known, numbers):
+        if is_loop(v):
+            return loop_computed(v, [known[o] for o in v.operands], numbers, self.graph.default_float)
+        return computed(v, known, self.graph.default_float)
+
+
+def with_numbers(graph):
+    """The graph with numbers in place of extents: what they are in this call."""
+    new = Graph(graph.name, graph.default_float)
+    for v in graph.values:
+        operands = tuple(new.values[o.number] for o in v.operands)
+        attributes, shape, strides = map(_numbered, (v.attributes, v.shape, v.strides))
+        Value(new, v.op, operands, attributes, shape, v.dtype, weak=v.weak, strides=strides)
+    new.outputs = [new.values[v.number] for v in graph.outputs]
+    new.commits = [(new.values[target.number], new.values[value.number]) for target, value in graph.commits]
+    return new
+
+
+def _numbered(thing):
+    if isinstance(thing, Extent):
+        return thing.number
+    if isinstance(thing, dict):
+        return {k: _numbered(x) for k, x in thing.items()}
+    if isinstance(thing, (list, tuple)):
+        items = map(_numbered, thing)
+        return type(thing)(*items) if hasattr(thing, "_fields") else type(thing)(items)
+    return thing
 
 
 def _copied(x, value):
