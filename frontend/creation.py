@@ -7,7 +7,8 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.dtypes import dtype_of
-from .compiler.ops import arithmetic, comparison, source
+from .compiler.ops import comparison, source
+from .compiler.ops.random import below, whole_between
 from .compiler.ops.table import OpError
 from .compiler.shapes import shape_given
 from .compiler.storage import check_fits, convert
@@ -387,11 +388,9 @@ def randint(low=0, high=None, size=None, *, dtype=None, requires_grad=False, gen
         low, high, size = 0, low, high
     if high <= low:
         raise RuntimeError(f"randint: expects low < high, got {low} and {high}")
-    draw = random.uniform(size_given((size,)), dtypes.float64, generator)
-    span = arithmetic.floor(arithmetic.mul(draw, float(high - low)))
-    return _finish(
-        comparison.cast(arithmetic.add(span, float(low)), dtype=dtype_of(dtype or dtypes.int64)), requires_grad
-    )
+    numbers, dtype = (float(high - low), float(low)), dtypes.int64 if dtype is None else dtype_of(dtype)
+    made = random.draw(whole_between, numbers, size_given((size,)), dtypes.float64, generator, type=dtype)
+    return _finish(made, requires_grad)
 
 
 def randperm(n, *, dtype=None, requires_grad=False, generator=None, **placement):
@@ -414,7 +413,8 @@ def normal(mean, std=1.0, size=None, *, dtype=None, generator=None, requires_gra
         std = comparison.within(std, low=0.0, high=inf, message="normal expects all elements of std >= 0.0")
     elif not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    return _finish(randn(size=size, dtype=dtype, generator=generator) * std + mean, requires_grad)
+    dtype = state.default_dtype if dtype is None else dtype_of(dtype)
+    return _finish(random.normal(size_given((size,)), dtype, generator, std, mean), requires_grad)
 
 
 def bernoulli(input, p=None, *, generator=None):
@@ -424,8 +424,10 @@ def bernoulli(input, p=None, *, generator=None):
         p = comparison.within(input, low=0.0, high=1.0, message="bernoulli: expects all elements to be in [0, 1]")
     elif not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli expects p to be in [0, 1], but got p={p}")
-    draw = random.uniform(input.shape, continuous, generator)
-    return comparison.cast(comparison.lt(draw, p if isinstance(p, Tensor) else plain(p)), dtype=input.dtype)
+    if isinstance(p, Tensor) or continuous.is_half or continuous.is_complex:
+        draw = random.uniform(input.shape, continuous, generator)
+        return comparison.cast(comparison.lt(draw, p if isinstance(p, Tensor) else plain(p)), dtype=input.dtype)
+    return random.draw(below, (float(plain(p)),), input.shape, continuous, generator, type=input.dtype)
 
 
 PUBLIC = str.split("""

@@ -6,6 +6,7 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.ops.comparison import within
+from .compiler.ops.random import below
 from .compiler.storage import convert, readable
 from .creation import plain, randint
 from .functions import to_dtype
@@ -57,6 +58,9 @@ def bernoulli_(self, p=0.5, *, generator=None):
         _require("bernoulli_", 0 <= p <= 1, f"p to be in [0, 1], but got p={p}")
     else:
         p = within(p, low=0.0, high=1.0, message="bernoulli_ expects all elements of p to be in [0, 1]")
+    if p.__class__ is float or p.__class__ is int:
+        drawn = random.draw(below, (float(p),), self.shape, dtypes.float64, generator, type=self.dtype)
+        return written("bernoulli", self, drawn)
     draw = random.uniform(self.shape, dtypes.float64, generator)
     return written("bernoulli", self, to_dtype(draw < p, self.dtype))
 

@@ -144,14 +144,13 @@ def _zero_(self):
 def _uniform_(self, low=0.0, high=1.0, *, generator=None):
     if low > high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
-    draw = random.uniform(self.shape, self.dtype, generator)
-    return overwrite(self, draw * (high - low) + low, "UniformBackward0")
+    return overwrite(self, random.between(self.shape, self.dtype, low, high, generator), "UniformBackward0")
 
 
 def _normal_(self, mean=0.0, std=1.0, *, generator=None):
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    return overwrite(self, random.normal(self.shape, self.dtype, generator) * std + mean, "NormalBackward0")
+    return overwrite(self, random.normal(self.shape, self.dtype, generator, std, mean), "NormalBackward0")
 
 
 def _clamp_(self, min=None, max=None):

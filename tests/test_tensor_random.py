@@ -114,3 +114,62 @@ def test_draws_are_not_differentiated_but_what_follows_is():
     noise = weft.randn(3)
     (x * noise).sum().backward()
     assert x.grad.tolist() == noise.tolist()
+
+
+# --- one step of eager mode -------------------------------------------------------------------------------------------
+def _steps(shape, generator):
+    """What draws are made of, written out."""
+    u, v = (weft.rand(shape, generator=generator) for _ in range(2))
+    normal = (-2.0 * (1.0 - u).log()).sqrt() * (v * 6.283185307179586).cos()
+    w = weft.rand(shape, dtype=weft.float64, generator=generator)
+    return normal, weft.floor(w * 7.0) + -2.0
+
+
+@pytest.mark.parametrize("shape", [(), (3, 3), (0, 2), (2, 0), (65, 64)])
+def test_draws_are_the_same_numbers_in_one_step_and_in_several(shape):
+    one, other = weft.Generator().manual_seed(11), weft.Generator().manual_seed(11)
+    for _ in range(70):  # one by one, by the dozen, in native code
+        normal, whole = _steps(shape, other)
+        assert weft.randn(shape, generator=one).tolist() == normal.tolist()
+        assert weft.randint(-2, 5, shape, generator=one).tolist() == whole.tolist()
+    assert one.get_state().tolist() == other.get_state().tolist()
+
+
+FILLS = {
+    "normal_": lambda x, g: x.normal_(2, 0.5, generator=g),
+    "uniform_": lambda x, g: x.uniform_(-1, 3.5, generator=g),
+    "bernoulli_": lambda x, g: x.bernoulli_(0.3, generator=g),
+    "bernoulli": lambda x, g: weft.bernoulli(x, 0.3, generator=g),
+    "normal": lambda x, g: weft.normal(1.0, 2, x.shape, generator=g),
+    "randint": lambda x, g: weft.randint(9, x.shape, generator=g, dtype=weft.int32),
+}
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_draws_do_not_depend_on_how_often_they_were_made(name):
+    expected, generator = [], weft.Generator()
+    for seed in range(40):
+        generator.manual_seed(seed)
+        expected.append([FILLS[name](weft.zeros(2, 3), generator).tolist() for _ in range(12)])
+    for seed in range(40):
+        # In another order, from states that are taken up again.
+        generator.manual_seed(seed)
+        for k in range(12):
+            state = generator.get_state()
+            weft.rand(3, generator=generator)
+            generator.set_state(state)
+            assert FILLS[name](weft.zeros(2, 3), generator).tolist() == expected[seed][k]
+
+
+def test_compiled_draws_are_eager_ones():
+    @weft.compile
+    def f(x):
+        return x + weft.randn(3, 3), weft.randint(0, 9, (4,)), weft.bernoulli(x, 0.5), weft.normal(1.0, 2.0, (2,))
+
+    x = weft.ones(3, 3)
+    for seed in range(30):
+        weft.manual_seed(seed)
+        compiled = f(x)
+        weft.manual_seed(seed)
+        eager = f.__wrapped__(x)
+        assert [y.tolist() for y in compiled] == [y.tolist() for y in eager]

@@ -5,14 +5,16 @@ So a draw does not depend on threads, fusion or the order of evaluation. The fun
 """
 
 import functools
+from functools import partial
 
 import numpy as np
 
 from .. import dtypes
 from ..kernels.kernel import Source
 from . import samples
-from .arithmetic import mul, sqrt, sub
-from .kinds import composite
+from .arithmetic import add, floor, mul, sqrt, sub
+from .comparison import cast, lt
+from .kinds import composite, infer_by_decomposition
 from .samples import Sample
 from .source import shaped
 from .table import Meta, Op, register
@@ -36,16 +38,25 @@ def _mixed_seed(seed):
 
 def call_key(seed, call):
     """The 64-bit key of one random call, as a signed integer (an int64 operand)."""
-    key = _mix((_mixed_seed(seed) + call * _GOLDEN) & _MASK)
-    return key - (1 << 64) if key >= 1 << 63 else key
+    return _signed(_mix((_mixed_seed(seed) + call * _GOLDEN) & _MASK))
+
+
+def call_keys(seed, first, n):
+    """The keys of n calls, as a tuple."""
+    start = np.uint64((_mixed_seed(seed) + first * _GOLDEN) & _MASK)
+    return tuple(_mixed(start + np.arange(n, dtype=np.uint64) * np.uint64(_GOLDEN)).view(np.int64).tolist())
+
+
+def _mixed(z):
+    """`_mix` of an array of uint64."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
+    return z ^ (z >> np.uint64(31))
 
 
 def _evaluate_uniform(key, shape, dtype):
     count = int(np.prod(shape, dtype=np.int64))
-    z = np.uint64(int(key) & _MASK) + np.arange(count, dtype=np.uint64) * np.uint64(_GOLDEN)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
-    z = z ^ (z >> np.uint64(31))
+    z = _mixed(np.uint64(int(key) & _MASK) + np.arange(count, dtype=np.uint64) * np.uint64(_GOLDEN))
     bits = 24 if dtype is dtypes.float32 else 53
     return ((z >> np.uint64(64 - bits)).astype(dtype.numpy) * dtype.numpy.type(2.0**-bits)).reshape(shape)
 
@@ -95,3 +106,27 @@ box_muller = composite(
     normal_from,
     samples=lambda: [Sample((samples.numbers(0, (2, 3), 0.1, 0.9), samples.numbers(1, (2, 3), 0.0, 1.0)))],
 )
+
+
+# --- what is made of draws, in one step of eager mode -----------------------------------------------------------------
+class Drawn:
+    """What `rule` makes of uniform numbers, of other numbers and of attributes. `op` is a composite of the draws' keys
+    and those numbers, whose draws have the attributes `shape` and `dtype`. It is in no table: a compiled call records
+    the ops of the rule, and so does eager mode if there are many elements (runtime/state/random.py)."""
+
+    __slots__ = ("op", "rule", "n_draws")
+
+    def __init__(self, name, rule, n_draws=1):
+        def decompose(*operands, shape, dtype, **attributes):
+            draws = [uniform(key, shape=shape, dtype=dtype) for key in operands[:n_draws]]
+            return rule(*draws, *operands[n_draws:], **attributes)
+
+        self.op = Op(name, "composite", partial(infer_by_decomposition, decompose), decompose=decompose)
+        self.rule, self.n_draws = rule, n_draws
+
+
+normal = Drawn("drawn_normal", lambda u, v: box_muller(u, v), 2)
+scaled_normal = Drawn("drawn_scaled_normal", lambda u, v, std, mean: add(mul(box_muller(u, v), std), mean), 2)
+between = Drawn("drawn_between", lambda u, width, low: add(mul(u, width), low))
+whole_between = Drawn("drawn_whole", lambda u, n, low, type: cast(add(floor(mul(u, n)), low), dtype=type))
+below = Drawn("drawn_below", lambda u, p, type: cast(lt(u, p), dtype=type))

@@ -19,7 +19,7 @@ def steps_of(plan, layouts):
     elif plan.meta.dtype.is_half:
         builder.most = MOST_HALVES + 1
     if plan.op.kind == "source" and kernels.has_source_kernel(plan.op, plan.kinds, plan.meta.dtype):
-        builder.source(plan.op, plan.kinds, plan.meta, into)
+        builder.source(plan.op, [*builder.values.values()], plan.meta, into)
     elif plan.program is None:
         types = plan.op.compute_dtype(plan.metas, plan.default_dtype)[0] if plan.op.compute_dtype else None
         builder.add(plan.op, plan.attributes, types, plan.meta, range(into), into)

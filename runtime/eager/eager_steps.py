@@ -48,6 +48,7 @@ MOST_DIVIDED = 1 << 10  # integers by a single one
 MOST_ROUNDS_OF_FEW = 1 << 12  # of rounds of less than 16 elements, for which NumPy has better ways
 STRIDED = eager_kernels.STRIDED
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
+_CLASSES = {int64: int, float64: float}  # of numbers
 _TYPES = (float32, float64, bool_, int64, int32)
 _HELD = (*_TYPES, float16, bfloat16)
 # Of integers from 0 on. What counts positions from the end is Python's business.
@@ -186,6 +187,9 @@ class Builder:
             self.values[into] = self._source(op, attributes, [self.constants[k].item() for k in take], meta)
             return
         operands = [self.values[k] for k in take]
+        if op.kind == "source" and operands and all(x is not None and x.is_number for x in operands):
+            self.source(op, operands, meta, into)
+            return
         if None in operands:
             raise NoSteps("an operand of another type than float32, float64, int64, int32 and bool")
         if 0 in meta.shape or any(0 in x.shape for x in operands):
@@ -222,14 +226,17 @@ class Builder:
             given = types or [x.dtype for x in operands]
             self._move(op, attributes, [self.converted(x, dtype) for x, dtype in zip(operands, given)], out)
 
-    def source(self, op, kinds, meta, into):
-        """An op of numbers, of which the integers are given as such."""
+    def source(self, op, numbers, meta, into):
+        """An op of numbers that are given, the integers as such."""
+        kinds = tuple([_CLASSES.get(x.dtype) for x in numbers])
+        if not kernels.has_source_kernel(op, kinds, meta.dtype):
+            raise NoSteps(f"{op.name} of other numbers, or of another type")
         if 0 in meta.shape or prod(meta.shape) > MOST_WRITTEN:
             raise NoSteps("no elements, or many, which need not keep the interpreter's lock")
         self.takes_wholes = True
         self.values[into] = out = self.new_value(meta.shape, meta.dtype)
         address = kernels.source_address(op, kinds, meta.dtype)
-        places = [Place(slot=k) for k in (*range(len(kinds)), out.slot)]
+        places = [Place(slot=x.slot) for x in (*numbers, out)]
         self.append_step(kind=ELEMENTWISE, elementwise=address, places=places, rounds=1, size=prod(meta.shape))
 
     def _source(self, op, attributes, numbers, meta):

@@ -111,7 +111,10 @@ def plan_for(key, op, arrays, attributes, default_dtype):
     # long as making one.
     moves = op.change is not None or op.kind == "view"
     asked = key if moves else (op, *[x for x in attributes.values() if x.__class__ is float])
-    if asked not in _asked and (op.change is not None or not _is_large(arrays)):
+    # A composite of numbers alone has no tensor to run its steps on, but in a plan.
+    if op.kind == "composite" and not any(hasattr(x, "dtype") for x in arrays):
+        asked = None
+    if asked is not None and asked not in _asked and (op.change is not None or not _is_large(arrays)):
         if len(_asked) >= _MOST_PLANS:
             _asked.clear()
         _asked.add(asked)

@@ -1,6 +1,7 @@
 """The random generators: a seed and a count of calls. What a call draws depends on these two numbers alone."""
 
 import os
+from math import prod
 
 import numpy as np
 
@@ -8,12 +9,21 @@ from ...compiler import dtypes
 from ...compiler.ops.arithmetic import floor, mul
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.complex_numbers import complex_
-from ...compiler.ops.random import box_muller, call_key
+from ...compiler.ops.random import between as drawn_between
+from ...compiler.ops.random import call_key, call_keys, scaled_normal
+from ...compiler.ops.random import normal as drawn_normal
 from ...compiler.ops.random import uniform as uniform_op
+from . import tensor
 from .device import CPU, require_cpu
+from .modes import state, watching
 from .tensor import Tensor, _apply, tensor_of
 
 _HALF_BITS = {dtypes.float16: 11, dtypes.bfloat16: 8}
+_NUMBERS = (float, int)
+_NOT_READY = (), 0, 0  # keys that were made before they are asked for, the draw of the first, and their seed
+_ONE_BY_ONE = 8  # draws after which a seed is likely to have many more
+_KEYS_AT_ONCE = 64  # which take as long as a dozen one by one
+_MOST_AT_ONCE = 1 << 12  # elements: of more the steps take longer than the calls
 _LOWEST, _END = -(1 << 63), 1 << 64
 
 
@@ -26,6 +36,7 @@ class Generator:
     def __init__(self, device="cpu"):
         """`device` names the CPU, as in PyTorch. (A number is a seed.)"""
         self._seed, self._calls = 0, 0
+        self._ready = _NOT_READY
         if isinstance(device, int):
             self.manual_seed(device)
         else:
@@ -48,9 +59,22 @@ class Generator:
         return self._seed
 
     def next_key(self):
-        key = call_key(self._seed, self._calls)
-        self._calls += 1
-        return key
+        return self.next_keys(1)[0]
+
+    def next_keys(self, n):
+        """The keys of the next n draws."""
+        first = self._calls
+        self._calls = first + n
+        keys, start, seed = self._ready
+        at = first - start
+        if 0 <= at <= len(keys) - n and seed == self._seed:
+            return keys[at : at + n]
+        seed = self._seed
+        if first < _ONE_BY_ONE:
+            return tuple([call_key(seed, call) for call in range(first, first + n)])
+        keys = call_keys(seed, first, max(n, _KEYS_AT_ONCE))
+        self._ready = keys, first, seed
+        return keys[:n]
 
     def get_state(self):
         """All there is to know of it, as an int64 tensor: the seed, and how many draws have been made."""
@@ -73,6 +97,7 @@ class Generator:
         return self._seed, self._calls
 
     def __setstate__(self, state):
+        self._ready = _NOT_READY
         self._seed, self._calls = state
 
 
@@ -107,10 +132,33 @@ def _require_continuous(what, dtype):
         )
 
 
-def normal(shape, dtype, generator=None):
-    """Standard normal numbers; of complex ones both parts have the variance 1/2. NotImplementedError for whole ones."""
+def draw(drawn, numbers, shape, dtype, generator=None, type=None):
+    """What a `Drawn` makes of draws and numbers, in a type if it asks for one. The draws are of this shape and of
+    float32 or float64."""
+    given = {"shape": shape, "dtype": dtype} if type is None else {"shape": shape, "dtype": dtype, "type": type}
+    keys = (generator or default_generator).next_keys(drawn.n_draws)
+    # Native code knows only what was done here before, and nothing of calls that are recorded.
+    out = tensor._native(drawn.op, keys + numbers, given)
+    if out is not None:
+        return out
+    shape = given["shape"] = tuple(shape)
+    # A compiled call records the draws one by one, and of many elements each step is a program.
+    if state.frame is None and not watching and 0 < prod(shape) <= _MOST_AT_ONCE:
+        return _apply(drawn.op, keys + numbers, given)
+    draws = [_apply(uniform_op, (key,), {"shape": shape, "dtype": dtype}) for key in keys]
+    return drawn.rule(*draws, *numbers) if type is None else drawn.rule(*draws, *numbers, type=type)
+
+
+def normal(shape, dtype, generator=None, std=None, mean=0.0):
+    """Standard normal numbers, or such times `std` plus `mean`, numbers or tensors; of complex ones both parts have the
+    variance 1/2. NotImplementedError for whole ones."""
     if dtype is dtypes.float32 or dtype is dtypes.float64:
-        return box_muller(uniform(shape, dtype, generator), uniform(shape, dtype, generator))
+        if std is None:
+            return draw(drawn_normal, (), shape, dtype, generator)
+        if std.__class__ in _NUMBERS and mean.__class__ in _NUMBERS:
+            return draw(scaled_normal, (float(std), float(mean)), shape, dtype, generator)
+    if std is not None:
+        return normal(shape, dtype, generator) * std + mean
     _require_continuous("normal numbers", dtype)
     if dtype.is_complex:
         parts = (mul(normal(shape, dtype.to_real(), generator), 0.5**0.5) for _ in range(2))
@@ -118,6 +166,18 @@ def normal(shape, dtype, generator=None):
     if dtype.is_half:
         return cast(normal(shape, dtype.wide, generator), dtype=dtype)
     raise AssertionError(dtype)
+
+
+def between(shape, dtype, low, high, generator=None):
+    """Uniform numbers in [low, high), both numbers."""
+    width = high - low
+    if (
+        (dtype is dtypes.float32 or dtype is dtypes.float64)
+        and width.__class__ in _NUMBERS
+        and low.__class__ in _NUMBERS
+    ):
+        return draw(drawn_between, (float(width), float(low)), shape, dtype, generator)
+    return uniform(shape, dtype, generator) * width + low
 
 
 def permutation(n, generator=None):
