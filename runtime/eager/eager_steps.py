@@ -187,7 +187,7 @@ class Builder:
             self.values[into] = self._source(op, attributes, [self.constants[k].item() for k in take], meta)
             return
         operands = [self.values[k] for k in take]
-        if op.kind == "source" and operands and all(x is not None and x.is_number for x in operands):
+        if "positions" in op.traits and operands and all(x is not None and x.is_number for x in operands):
             self.source(op, operands, meta, into)
             return
         if None in operands:
