@@ -8,11 +8,12 @@ import numpy as np
 from .casting import widened
 from .compiler.dtypes import dtype_of, promote
 from .compiler.ops import arithmetic, comparison, derived, indexing, scattering, spelling, view
-from .compiler.ops.table import OpError, OutOfRange
+from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis, whole_number
 from .creation import as_tensor
 from .functions import check_added, check_scatter, clamp, index_add, matmul, operand, require_tensors
 from .half_floats import both_in_float32
+from .kinds import answering
 from .limits import finfo, iinfo  # noqa: F401
 from .operands import factor_first, tensor_of
 from .reducing import mean, std, var
@@ -210,8 +211,7 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
         return indexing.scatter_add(input, index, src, axis=axis)
     if reduce == "multiply":
         return scattering.scatter_reduce(input, index, src, axis=axis, reduce="prod")
-    if index.numel() and not (index.min().item() >= 0 and index.max().item() < input.shape[axis]):
-        raise OutOfRange(f"scatter: index is out of bounds for dimension {dim} with size {input.shape[axis]}")
+    index = indexing.in_range(index, size=input.shape[axis], axis=axis)
     # The place of every element in the flattened input.
     step, others = _places(index.shape, input.shape, axis)
     positions = (index if step == 1 else index * step) + wrap(others)
@@ -257,7 +257,12 @@ def scatter_add_(input, dim, index, src):
 
 
 def scatter_(input, dim, index, src=None, *, value=None, reduce=None):
+    if value is None and reduce is None:
+        return input.copy_(_answered_scatter(input, dim, index, src))
     return input.copy_(scatter(input, dim, index, src, value=value, reduce=reduce))
+
+
+_answered_scatter = answering(scatter)
 
 
 def index_add_(input, dim, index, source, *, alpha=1):

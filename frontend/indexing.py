@@ -356,6 +356,17 @@ def _fitted(value, shape):
     return value if given == shape else view.expand(value, shape=shape)
 
 
+def placed(x, key, value):
+    """A copy of x with a value of its type at a key of index tensors."""
+    found = at_positions(key, shape_of(x))
+    if found is None:
+        result = view.clone(x)
+        setitem(result, key, value)
+        return result
+    index, axis, merged, shape = found
+    return indexing.index_put(x, index, _fitted(value, shape), axis=axis, merged=merged)
+
+
 def _set_positions(x, key, value):
     """x[index tensors] = value: the last write to a position wins, in row-major order of the index."""
     count = prod(x.shape)

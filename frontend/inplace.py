@@ -3,7 +3,7 @@
 from .compiler.ops import comparison, source, spelling, view
 from .compiler.ops.table import OpError
 from .creation import as_tensor, plain
-from .kinds import door
+from .kinds import answering, door
 from .operands import operand
 from .runtime.eager.gate import apply_inplace, check_fits
 from .runtime.state.modes import state
@@ -69,7 +69,7 @@ def attach(modules):
     for module in modules:
         for name in vars(module).get("INPLACE", ()):
             if not hasattr(Tensor, f"{name}_"):
-                setattr(Tensor, f"{name}_", door(f"{name}_", inplace_form(getattr(module, name))))
+                setattr(Tensor, f"{name}_", door(f"{name}_", inplace_form(answering(getattr(module, name)))))
 
 
 def with_multiple(op, scaled, target, other, alpha):

@@ -151,7 +151,7 @@ def at_positions(key, shape):
     kind = key.__class__
     if kind is list and key and {*map(type, key)} == {int}:
         return _at_neighbours((tensor_of(np.array(key, np.int64)),), 0, shape)
-    if kind is Tensor:
+    if isinstance(key, Tensor):
         if key.dtype is not dtypes.bool_:
             return _at_neighbours((key,), 0, shape)
         n, sizes = key.ndim, shape_of(key)
@@ -174,7 +174,7 @@ def _at_neighbours(indices, axis, shape):
     if end > len(shape):
         return None
     for k in indices:
-        if k.__class__ is not Tensor or k.dtype not in _INDEX_TYPES or not k.ndim:
+        if not isinstance(k, Tensor) or k.dtype not in _INDEX_TYPES or not k.ndim:
             return None
     before, after = shape[:axis], shape[end:]
     sizes = shape[axis:end]

@@ -9,9 +9,9 @@ from .compiler.ops import arithmetic, indexing, scattering, view
 from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .composed import diagonal, select
-from .creation import arange, full_like, zeros
+from .creation import arange, full_like, ones, zeros
 from .functions import check_slices, gather, masked_fill, nonzero, to_dtype, where
-from .indexing import getitem, setitem
+from .indexing import getitem, placed
 from .runtime.state.modes import array_that_sizes
 from .runtime.state.tensor import Tensor, tensor_of
 from .shaping import expand, flatten, reshape, unsqueeze
@@ -39,9 +39,7 @@ def index_put(input, indices, values, accumulate=False):
     """A copy of input with values written at the positions of the index tensors, or added there."""
     _same_type("index_put", input, values)
     if not accumulate:
-        result = view.clone(input)
-        setitem(result, _key(indices), values)
-        return result
+        return placed(input, _key(indices), values)
     count = prod(input.shape)
     positions = getitem(reshape(arange(count), input.shape), _key(indices))
     values = expand(values, positions.shape)
@@ -115,9 +113,7 @@ def index_copy(input, dim, index, source):
     wanted = (*input.shape[:axis], index.numel(), *input.shape[axis + 1 :])
     if source.shape != wanted:
         raise IndexError(f"index_copy(): source has shape {source.shape}, the index of {input.shape} needs {wanted}")
-    result = view.clone(input)
-    setitem(result, (*(slice(None),) * axis, index), source)
-    return result
+    return placed(input, (*(slice(None),) * axis, index), source)
 
 
 def index_fill(input, dim, index, value):
@@ -133,9 +129,7 @@ def index_fill(input, dim, index, value):
 
 def _hit(size, index):
     """bool (size,): the positions that the index names."""
-    result = zeros(size, dtype=dtypes.bool_)
-    setitem(result, (index,), True)
-    return result
+    return placed(zeros(size, dtype=dtypes.bool_), (index,), ones((), dtype=dtypes.bool_))
 
 
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):

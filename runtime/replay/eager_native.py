@@ -59,7 +59,7 @@ from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.storage import Storage
 from ..state.tensor import LentMemory, set_native_apply, set_native_lend
-from . import eager_python, native, native_layout, native_tensors, native_text
+from . import eager_python, native, native_functions, native_layout, native_tensors, native_text
 from .eager_derivatives import NativeDerivative
 from .eager_facts import operand, row, tried, view
 from .eager_hash import hash_of_plan
@@ -153,6 +153,7 @@ def _install():
     gate.set_native_clear(_builtin("clear", code.address("weft_eager_zero"), words))
     Op.__call__ = native.new_wrapper(Op, native_layout.wrapper_base(), code.address("weft_eager_call"))
     native_tensors.install(layout)
+    native_functions.install(layout, words_address())
     return code
 
 

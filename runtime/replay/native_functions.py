@@ -1,0 +1,437 @@
+"""Functions of several tensors in native code: from their arguments to the ops, where these follow from shapes, types
+and numbers.
+
+`F.pad(x, (1, 1))` and `x.index_fill(0, index, 1.0)` are a few ops each, and ten times as much Python that checks the
+arguments and finds out attributes. What that comes to for arguments of some shapes and types is found out once: the
+Python is run on `Noted` tensors, which have no values and note the ops. From then on native code calls these ops, which
+do what they would do in the function. Of the subset (docs/native.md).
+
+    answer      the result of a call that is known, or None; asked by the functions' doors (frontend/kinds.py)
+    place_of    tells a function of the frontend, which gets a place
+"""
+
+import threading
+import warnings
+from collections import deque
+
+import numpy as np
+
+from ...compiler.dtypes import DType
+from ...compiler.ops.kinds import number_meta
+from ...compiler.translate.kinds import I64, Address, Bool, Dict, Inline, List, Object, Rows, Struct, Tuple, offset_of
+from ...compiler.translate.language import METHOD, address_of, cast, load_at, local_array, native, require
+from ..code import translated
+from ..code.native_kinds import TensorObject, as_long, call_with, new_list, new_long
+from ..code.packing import Packed
+from ..eager.eager_call import are_alike, hash_with_value
+from ..eager.eager_inplace import require_undisturbed
+from ..eager.eager_words import HASH_MASK, ArrayObject, new_tuple, next_item, set_tuple_item
+from ..eager.eager_words import Words as EagerWords
+from ..programs.recording import ValueMeta
+from ..state import marks
+from ..state.attributes import refusal
+from ..state.modes import autocasting, frame_hidden, inferring, state, watching
+from ..state.random import default_generator
+from ..state.size import Size
+from ..state.tensor import Tensor
+from . import native as objects
+
+N_CALLS = 1 << 12  # places in the table
+PLACES = 4  # of them a call may stand in, one after the other
+USES, USES_BETWEEN = 16, 1 << 12  # of a call that is not known, before it is looked at, and looked at again
+MOST_ELEMENTS = 1 << 15  # of a tensor: with more, the Python is little of the time
+_MOST_ARGUMENTS, _MOST_STEPS, _MOST_IN_CONSTANTS = 24, 32, 256
+_RETIRED = 256
+_PLAIN = frozenset((int, float, bool, str, type(None), DType))
+
+
+class Argument(Struct):
+    """A tensor of a shape and a type, or something that is compared by what it is."""
+
+    is_tensor: Bool
+    shape: Rows(I64)
+    dtype: Object
+    value: Object
+
+
+class Taken(Struct):
+    """An op with its attributes. places: of its operands among the arguments, constants and results so far."""
+
+    op: Object
+    attributes: Object
+    places: Rows(I64)
+
+
+class Known(Struct):
+    """A call: names are those of its last arguments. It returns one value, or several in a tuple, or what `kind` makes
+    of those."""
+
+    hash: I64
+    function: I64
+    default_dtype: Object
+    arguments: Rows(Argument)
+    names: Tuple
+    constants: Tuple
+    steps: Rows(Taken)
+    is_one: Bool
+    kind: Object
+    results: Rows(I64)
+
+
+class Words(Struct):
+    slow: Object
+    eager: Address
+    classes: Tuple  # of tensors as weft made them
+    learn: Object
+    begin_tuple: Object  # stand before and behind the items of one, of which there is one list
+    begin_list: Object
+    end: Object
+    uses: Inline(I64, N_CALLS)
+    known: Inline(Address, N_CALLS)
+
+
+def not_answered(*_):
+    """All else is the function's business."""
+    return None
+
+
+@native(form=METHOD, slow="slow", name="weft_answer")
+def answer_natively(words: Words, place: Object, args: Object, kwargs: Object) -> Object:
+    require(type(place) is int and type(args) is tuple and type(kwargs) is dict)
+    eager = cast(EagerWords, words.eager)
+    require_undisturbed(eager)
+    require(len(cast(Dict, autocasting)) == 0)
+    given = new_list(0)
+    for x in cast(Tuple, args):
+        put(words, given, x)
+    put_named(words, given, cast(Dict, kwargs))
+    wanted = hash_of(words, as_long(place) * 31 + len(cast(Dict, kwargs)), given)
+    at = wanted & (N_CALLS - PLACES)
+    end = at + PLACES
+    default_dtype = eager.modes.get("default_dtype", eager.default_dtype)
+    while at < end and not is_call(words, cast(Known, words.known[at]), wanted, as_long(place), default_dtype, given):
+        at += 1
+    if at == end or not has_names(cast(Known, words.known[at]), cast(Dict, kwargs)):
+        words.uses[wanted & (N_CALLS - 1)] += 1
+        uses = words.uses[wanted & (N_CALLS - 1)]
+        if uses == USES or uses & (USES_BETWEEN - 1) == 0:
+            call_with(words.learn, (place, new_long(wanted), args, kwargs), None)
+        return None
+    return result_of(cast(Known, words.known[at]), given)
+
+
+@native()
+def result_of(known: Known, values: List) -> Object:
+    for x in known.constants:
+        values.append(x)
+    for step in known.steps:
+        operands = new_tuple(len(step.places))
+        for k in range(len(step.places)):
+            set_tuple_item(operands, k, values[step.places[k]])
+        values.append(call_with(step.op, operands, cast(Dict, step.attributes)))
+    if known.is_one:
+        return values[known.results[0]]
+    made = new_tuple(len(known.results))
+    for k in range(len(known.results)):
+        set_tuple_item(made, k, values[known.results[k]])
+    if known.kind is tuple:
+        return made
+    return call_with(known.kind, made, None)
+
+
+@native()
+def put(words: Words, given: List, x: Object):
+    if type(x) is tuple or type(x) is Size:
+        given.append(words.begin_tuple)
+        for item in cast(Tuple, x):
+            put_one(words, given, item)
+        given.append(words.end)
+    elif type(x) is list:
+        given.append(words.begin_list)
+        for item in cast(List, x):
+            put_one(words, given, item)
+        given.append(words.end)
+    else:
+        put_one(words, given, x)
+
+
+@native(inline=True)
+def put_one(words: Words, given: List, x: Object):
+    """Tensors are computed, because no call is in flight. Large ones that are between ops would live too long."""
+    if is_weft_tensor(words, x):
+        require(cast(TensorObject, x)._data is not None)
+        require(n_elements(cast(ArrayObject, cast(TensorObject, x)._data)) <= MOST_ELEMENTS)
+    given.append(x)
+
+
+@native()
+def n_elements(array: ArrayObject) -> I64:
+    n = 1
+    for d in range(array.ndim):
+        n = n * load_at(I64, array.shape, d)
+    return n
+
+
+@native()
+def put_named(words: Words, given: List, kwargs: Dict):
+    at = local_array(I64, 1)
+    key = local_array(Address, 1)
+    value = local_array(Address, 1)
+    while next_item(kwargs, address_of(at), address_of(key), address_of(value)) != 0:
+        put(words, given, cast(Object, value[0]))
+
+
+@native()
+def has_names(known: Known, kwargs: Dict) -> Bool:
+    if len(kwargs) != len(known.names):
+        return False
+    at = local_array(I64, 1)
+    key = local_array(Address, 1)
+    value = local_array(Address, 1)
+    k = 0
+    same = True
+    while same and next_item(kwargs, address_of(at), address_of(key), address_of(value)) != 0:
+        same = are_alike(cast(Object, key[0]), known.names[k])
+        k += 1
+    return same
+
+
+@native()
+def hash_of(words: Words, start: I64, given: List) -> I64:
+    h = start
+    for x in given:
+        if is_weft_tensor(words, x):
+            array = cast(ArrayObject, cast(TensorObject, x)._data)
+            h = (h * 31 + (id(array.dtype) >> 4)) & HASH_MASK
+            for d in range(array.ndim):
+                h = (h * 31 + load_at(I64, array.shape, d)) & HASH_MASK
+        else:
+            h = (hash_with_value(h, x) * 31 + 7) & HASH_MASK
+    return h ^ (h >> 11) ^ (h >> 23)
+
+
+@native()
+def is_weft_tensor(words: Words, x: Object) -> Bool:
+    k = 0
+    while k < len(words.classes) and type(x) is not words.classes[k]:
+        k += 1
+    return k < len(words.classes)
+
+
+@native()
+def is_call(words: Words, known: Known, wanted: I64, place: I64, default_dtype: Object, given: List) -> Bool:
+    if known.hash != wanted or known.function != place or len(known.arguments) != len(given):
+        return False
+    if known.default_dtype is not default_dtype:
+        return False
+    k = 0
+    while k < len(given) and is_argument(words, known.arguments[k], given[k]):
+        k += 1
+    return k == len(given)
+
+
+@native()
+def is_argument(words: Words, wanted: Argument, x: Object) -> Bool:
+    if not wanted.is_tensor:
+        return are_alike(x, wanted.value)
+    if not is_weft_tensor(words, x):
+        return False
+    array = cast(ArrayObject, cast(TensorObject, x)._data)
+    if array.dtype is not wanted.dtype or array.ndim != len(wanted.shape):
+        return False
+    same = True
+    for d in range(len(wanted.shape)):
+        same = same and load_at(I64, array.shape, d) == wanted.shape[d]
+    return same
+
+
+# --- finding out ------------------------------------------------------------------------------------------------------
+class Noted(Tensor):
+    """A tensor that has a shape and a type and nothing else: who asks whether it requires gradients, what it shows or
+    what its values are gets an error. `noter` has the ops that lead to it, `place` says where it stands among them."""
+
+    __slots__ = ("noter", "place")
+
+    def apply_op(self, op, operands, attributes):
+        return self.noter.note(op, operands, attributes)
+
+
+class _Noter:
+    """values: arguments, constants and results. A constant is found when a step reads it, so that places are known at
+    the end only."""
+
+    def __init__(self):
+        self.steps, self.constants, self.n_given = [], [], 0
+
+    def tensor(self, shape, dtype, place):
+        made = object.__new__(Noted)
+        made._data, made._meta, made.noter, made.place = None, ValueMeta(tuple(shape), dtype), self, place
+        return made
+
+    def apply(self, run, op, operands, attributes):
+        """An op that eager mode has been asked for: of constants it is computed."""
+        if any(x.__class__ is Noted for x in operands):
+            return self.note(op, operands, attributes)
+        state.forward = None
+        try:
+            return run(op, operands, attributes)
+        finally:
+            state.forward = self
+
+    def change(self, *_):
+        raise NotImplementedError("a change in place")
+
+    def note(self, op, operands, attributes):
+        if refusal(attributes) is not None or len(self.steps) == _MOST_STEPS:
+            raise NotImplementedError("attributes that cannot be compared, or many steps")
+        meta = op.infer(
+            [x if isinstance(x, Tensor) else number_meta(x) for x in operands], attributes, state.default_dtype
+        )
+        self.steps.append((op, dict(attributes), [self._place(x) for x in operands]))
+        return self.tensor(meta.shape, meta.dtype, ("step", len(self.steps) - 1))
+
+    def _place(self, x):
+        if x.__class__ is Noted:
+            if x.noter is not self:
+                raise NotImplementedError("a tensor of another call")
+            return x.place
+        if isinstance(x, Tensor) and (x._requires_grad or x.array.size > _MOST_IN_CONSTANTS):
+            raise NotImplementedError("a tensor of somebody's, or a large one")
+        self.constants.append(x)
+        return "constant", len(self.constants) - 1
+
+    def number(self, place):
+        kind, k = place
+        before = {"given": 0, "constant": self.n_given, "step": self.n_given + len(self.constants)}
+        return before[kind] + k
+
+
+_MARKS = _BEGIN_TUPLE, _BEGIN_LIST, _END = object(), object(), object()
+
+
+def _flat(x):
+    """What `put` makes of an argument."""
+    if type(x) in (tuple, Size):
+        return [_BEGIN_TUPLE, *x, _END]
+    return [_BEGIN_LIST, *x, _END] if type(x) is list else [x]
+
+
+def _is_plain(x):
+    """Whether something never changes, and is compared by what it is."""
+    if type(x) in (tuple, Size):
+        return len(x) <= _MOST_ARGUMENTS and all(map(_is_plain, x))
+    return type(x) in _PLAIN or any(x is mark for mark in _MARKS)
+
+
+def _is_own(x):
+    return type(x) in marks.methods
+
+
+def learn(place, wanted, args, kwargs):
+    """Note what the function of a place does with such arguments, if it does nothing but ops."""
+    flat = [one for x in (*args, *kwargs.values()) for one in _flat(x)]
+    if not state.grad_enabled or inferring or watching or len(flat) > _MOST_ARGUMENTS:
+        return
+    if not all(_is_own(x) or not isinstance(x, (Tensor, np.ndarray)) and _is_plain(x) for x in flat):
+        return
+    noter = _Noter()
+    noter.n_given = len(flat)
+    given = iter([noter.tensor(x.shape, x.dtype, ("given", k)) if _is_own(x) else x for k, x in enumerate(flat)])
+    args = [_rebuilt(x, given) for x in args]
+    kwargs = {name: _rebuilt(x, given) for name, x in kwargs.items()}
+    made = _made(noter, _functions[place], args, kwargs)
+    results = list(made) if isinstance(made, tuple) else [made]
+    if not noter.steps or not results or not all(x.__class__ is Noted and x.noter is noter for x in results):
+        return
+    known = Known(hash=wanted, function=place, default_dtype=state.default_dtype, names=tuple(kwargs))
+    known.constants, known.results = tuple(noter.constants), [noter.number(x.place) for x in results]
+    known.is_one, known.kind = made.__class__ is Noted, made.__class__
+    known.arguments = [
+        Argument(is_tensor=True, shape=tuple(x.shape), dtype=x.dtype.numpy, value=None)
+        if _is_own(x)
+        else Argument(is_tensor=False, shape=(), dtype=None, value=x)
+        for x in flat
+    ]
+    known.steps = [
+        Taken(op=op, attributes=attributes, places=[*map(noter.number, places)])
+        for op, attributes, places in noter.steps
+    ]
+    _note(known)
+
+
+def _rebuilt(x, given):
+    """The argument with what stands in for its tensors."""
+    if type(x) not in (tuple, Size, list):
+        return next(given)
+    next(given)
+    items = [next(given) for _ in x]
+    next(given)
+    return items if type(x) is list else type(x)(items)
+
+
+class _Warned(Exception):
+    pass
+
+
+def _made(noter, function, args, kwargs):
+    """What the function returns; None if it fails, warns or draws random numbers: that it does in every call."""
+    drawn, here, warn = default_generator.__getstate__(), threading.get_ident(), warnings.warn
+
+    def refuse(*given, **named):
+        if threading.get_ident() == here:
+            raise _Warned
+        warn(*given, **named)
+
+    warnings.warn, before, state.forward = refuse, state.forward, noter
+    watching.append(noter)
+    try:
+        with frame_hidden():
+            made = function(*args, **kwargs)
+    except Exception:  # whatever it is: the function does the same with the tensors, and raises its error
+        made = None
+    finally:
+        watching.remove(noter)
+        warnings.warn, state.forward = warn, before
+    if default_generator.__getstate__() != drawn:
+        default_generator.__setstate__(drawn)
+        return None
+    return made
+
+
+# --- installing -------------------------------------------------------------------------------------------------------
+_functions, _held = [], []  # by place; what native code reads
+_rows, _retired = {}, deque(maxlen=_RETIRED)  # place in the table -> what stands there; a call may still be in others
+answer = not_answered
+
+
+def place_of(function):
+    """The function's place: what `answer` is asked with."""
+    _functions.append(function)
+    return len(_functions) - 1
+
+
+def install(layout, eager):
+    """Calls are answered from now on. eager: the address of eager mode's words."""
+    global answer
+    if _held:
+        return
+    code = translated.load("functions", [answer_natively], layout)
+    nothing = Packed(Known(hash=-1))
+    words = Words(slow=not_answered, eager=eager, classes=tuple(marks.methods), learn=learn, uses=(), known=())
+    words.begin_tuple, words.begin_list, words.end = _MARKS
+    packed = Packed(words)
+    first = offset_of(Words, "known") // 8
+    packed.words[first : first + N_CALLS] = nothing.address
+    _held.extend((packed, code, nothing))
+    answer = objects.builtin(objects.definition_of("answer", code.address("weft_answer")), packed.words)
+
+
+def _note(known):
+    """In place of another one that may stand there, if there is no room."""
+    first = known.hash & (N_CALLS - PLACES)
+    places = range(first, first + PLACES)
+    at = next((at for at in places if at not in _rows), first + (known.hash >> 20 & PLACES - 1))
+    if at in _rows:
+        _retired.append(_rows[at])
+    _rows[at] = packed = Packed(known)
+    _held[0].words[offset_of(Words, "known") // 8 + at] = packed.address

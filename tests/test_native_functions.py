@@ -1,0 +1,255 @@
+"""Functions that go to their ops in native code do what they do in Python (native_functions.py)."""
+
+import inspect
+import warnings
+
+import numpy as np
+import pytest
+
+import weft
+import weft.nn.functional as F
+from weft.runtime.replay import native, native_functions
+
+TIMES = 40  # from a dozen or two of equal calls on native code answers
+
+
+def numbers(*shape):
+    return weft.tensor(np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32))
+
+
+INDEX = weft.tensor([2, 0, 1])
+SQUARE = weft.tensor([[0, 1, 2], [2, 0, 1], [1, 2, 0]])
+CALLS = {
+    "pad": lambda x: F.pad(x, (1, 2)),
+    "pad a list": lambda x: F.pad(x, [1, 0, 0, 1], value=2.5),
+    "pad, reflected": lambda x: F.pad(x[None, None], (1, 1, 1, 1), mode="reflect"),
+    "index_fill": lambda x: x.index_fill(0, INDEX[:2], 1.5),
+    "index_copy": lambda x: x.index_copy(1, INDEX, x * 2),
+    "index_put": lambda x: x.index_put((INDEX, INDEX), x[0]),
+    "index_put in order": lambda x: x.index_put((weft.tensor([0, 0, 1]),), x, accumulate=False),
+    "index_put, added": lambda x: x.index_put((INDEX, weft.tensor([1, 1, 1])), x[1], accumulate=True),
+    "put": lambda x: x.put(INDEX, x[0]),
+    "take": lambda x: weft.take(x, SQUARE),
+    "take_along_dim": lambda x: weft.take_along_dim(x, SQUARE, dim=1),
+    "scatter": lambda x: x.scatter(1, SQUARE, x * 3),
+    "scatter a number": lambda x: x.scatter(0, SQUARE[:1], 4.0),
+    "scatter, reduced": lambda x: x.scatter(0, SQUARE, x, reduce="multiply"),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x.reshape(1, 9, 1, 1), 3),
+    "unfold": lambda x: F.unfold(x[None, None], 2, padding=1),
+    "fold": lambda x: F.fold(x.reshape(1, 9, 1).expand(1, 9, 4), (4, 4), 3),
+    "avg_pool2d": lambda x: F.avg_pool2d(x[None, None], 2, 1),
+    "interpolate": lambda x: F.interpolate(x[None, None], scale_factor=2.0),
+    "cross": lambda x: weft.cross(x, x.flip(0), dim=1),
+    "kron": lambda x: weft.kron(x, x),
+    "tensordot": lambda x: weft.tensordot(x, x, dims=([1], [0])),
+    "block_diag": lambda x: weft.block_diag(x, x[:1]),
+    "diag_embed": lambda x: weft.diag_embed(x, 1),
+    "rot90": lambda x: weft.rot90(x, 1, (0, 1)),
+    "tile": lambda x: x.tile((2, 1)),
+    "cosine_similarity": lambda x: F.cosine_similarity(x, x + 1, dim=1),
+    "normalize": lambda x: F.normalize(x, dim=0),
+    "cov": lambda x: weft.cov(x),
+    "broadcast_tensors": lambda x: weft.broadcast_tensors(x, x[0])[1],
+    "meshgrid": lambda x: weft.meshgrid(x[0], x[1], indexing="ij")[0],
+    "aminmax": lambda x: weft.aminmax(x).max,
+    "quantile": lambda x: x.quantile(0.25, dim=1),
+    "an index and a number": lambda x: x[INDEX, 1],
+    "two indices": lambda x: x[:, INDEX][SQUARE, INDEX],
+}
+IN_PLACE = {
+    "index_fill_": lambda x: x.index_fill_(0, INDEX[1:], 0.5),
+    "index_copy_": lambda x: x.index_copy_(0, INDEX, x * 2),
+    "index_put_": lambda x: x.index_put_((INDEX, INDEX), x[0] * 2),
+    "put_": lambda x: x.put_(INDEX, x[0] + 1),
+    "scatter_": lambda x: x.scatter_(1, SQUARE, x + 1),
+    "scatter_ a number": lambda x: x.scatter_(1, SQUARE[:, :2], 3.0),
+    "masked_scatter_": lambda x: x.masked_scatter_(x > 0, x * 2),
+}
+
+
+@pytest.fixture(autouse=True)
+def functions_are_native():
+    x = weft.ones(2)
+    for _ in range(80):
+        x + x
+    assert (native_functions.answer is not native_functions.not_answered) == (native.layout() is not None)
+
+
+@pytest.fixture
+def in_python(monkeypatch):
+    """A function that runs another one without answers."""
+
+    def run(function, *args):
+        with monkeypatch.context() as context:
+            context.setattr(native_functions, "answer", native_functions.not_answered)
+            return function(*args)
+
+    return run
+
+
+def outcome(function, x):
+    found = function(x)
+    node = None if found.grad_fn is None else found.grad_fn.name()
+    base = None if found._base is None else "x" if found._base is x else "of x"
+    return found.dtype, found.shape, repr(found.tolist()), found.requires_grad, node, base, found is x
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_answers_are_what_functions_return(name, in_python):
+    for x in (numbers(3, 3), numbers(3, 3).double(), numbers(3, 3).t(), numbers(3, 3).requires_grad_()):
+        wanted = in_python(outcome, CALLS[name], x)
+        for _ in range(TIMES):
+            assert outcome(CALLS[name], x) == wanted
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients(name, in_python):
+    def gradient(x):
+        x.grad = None
+        (CALLS[name](x * 1) ** 2).sum().backward()
+        return x.grad.tolist()
+
+    x = numbers(3, 3).requires_grad_()
+    wanted = in_python(gradient, x)
+    for _ in range(TIMES):
+        assert gradient(x) == wanted
+    with weft.no_grad():
+        assert not CALLS[name](x).requires_grad
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_changes_in_place(name, in_python):
+    def changed(x, leaf):
+        returned = IN_PLACE[name](x)
+        assert returned is x
+        return x.tolist(), x._version, None if leaf is None else weft.autograd.grad(x.sum(), leaf)[0].tolist()
+
+    for leaf in (None, numbers(3, 3).requires_grad_()):
+        made = (lambda: numbers(3, 3)) if leaf is None else (lambda leaf=leaf: leaf * 1)  # noqa: E731
+        wanted = in_python(changed, made(), leaf)
+        for _ in range(TIMES):
+            assert changed(made(), leaf) == wanted
+
+
+def test_arguments_that_are_equal_and_of_another_kind_are_told_apart():
+    x, seen = weft.arange(9).reshape(3, 3), []
+    for _ in range(TIMES):
+        seen.append([F.pad(x, (1, 0), value=v).dtype for v in (1, True)])
+        assert F.pad(x, (1, 0)).shape == (3, 4) and F.pad(x, (0, 1), "constant", 3)[0, 3].item() == 3
+        assert F.pad(x, (1, 0))[0, 0].item() == 0
+        assert F.pad(x, pad=(0, 2)).shape == (3, 5) and F.pad(input=x, pad=(0, 3)).shape == (3, 6)
+    assert seen == seen[:1] * TIMES
+
+
+def test_the_default_type_is_part_of_a_call():
+    x, v = weft.arange(3), weft.tensor([1, 2, 3])
+    wanted = {}
+    for default in (weft.float32, weft.float64) * TIMES:
+        weft.set_default_dtype(default)
+        try:
+            found = F.cosine_similarity(x.float(), v.float(), dim=0), weft.quantile(x.to(default), 0.5), v.take(x)
+        finally:
+            weft.set_default_dtype(weft.float32)
+        assert wanted.setdefault(default, [y.dtype for y in found]) == [y.dtype for y in found]
+
+
+def test_functions_that_draw_draw_anew():
+    x = weft.ones(3, 3)
+    for draw in (lambda: F.gumbel_softmax(x), lambda: weft.rand_like(x), lambda: F.dropout1d(x, 0.5), x.bernoulli):
+        weft.manual_seed(5)
+        first = [draw().tolist() for _ in range(TIMES)]
+        weft.manual_seed(5)
+        assert [draw().tolist() for _ in range(TIMES)] == first
+        assert len({str(y) for y in first}) > 1 or draw == x.bernoulli
+
+
+def test_errors_are_those_of_the_function():
+    x = weft.ones(3, 3)
+    for _ in range(TIMES):
+        assert x.take(INDEX).tolist() == [1.0, 1.0, 1.0]
+        with pytest.raises(IndexError, match="out of"):
+            x.take(weft.tensor([0, 9, 1]))
+        with pytest.raises(IndexError):
+            x.scatter(1, SQUARE + 1, x)
+        with pytest.raises(TypeError, match="argument 'index'"):
+            x.take([0, 1])
+        with pytest.raises(NotImplementedError):
+            F.pad(x, (1, 1, 1, 1), mode="reflect")
+
+
+def test_values_that_a_function_reads_are_read_in_every_call():
+    for k in range(TIMES):
+        x = weft.tensor([k, k + 1, k + 1, 0])
+        assert weft.bincount(x).shape == (max(k + 2, 2),)
+        assert weft.unique(x).tolist() == sorted({k, k + 1, 0})
+        assert weft.masked_select(x, x > k).tolist() == [k + 1, k + 1]
+        assert weft.allclose(x, weft.tensor([k, k + 1, k + 1, k])) == (k == 0)
+
+
+def test_classes_of_users_and_modes_go_to_python():
+    class Mine(weft.Tensor):
+        pass
+
+    x = numbers(3, 3)
+    for _ in range(TIMES):
+        F.normalize(x)
+    assert F.normalize(Mine(x.tolist())).tolist() == F.normalize(x).tolist()
+    with weft.inference_mode():
+        assert F.normalize(x).is_inference()
+    with weft.autocast("cpu", dtype=weft.bfloat16):
+        assert F.normalize(x).dtype is weft.float32 and weft.kron(x, x).dtype is not None
+    tangent = weft.ones(3, 3)
+    _, found = weft.func.jvp(lambda x: F.normalize(x), (x,), (tangent,))
+    with weft.no_grad():
+        difference = (F.normalize(x.double() + 1e-6) - F.normalize(x.double() - 1e-6)) / 2e-6
+    assert np.allclose(found.numpy(), difference.numpy(), atol=1e-4)
+    batched = weft.func.vmap(lambda x: F.normalize(x, dim=0))(x)
+    assert batched.tolist() == weft.stack([F.normalize(row, dim=0) for row in x]).tolist()
+
+
+def test_in_a_compiled_call():
+    @weft.compile
+    def f(x):
+        return F.unfold(F.pad(x, (1, 1))[None, None], 2) * F.avg_pool2d(x[None, None], 2).sum()
+
+    for k in range(TIMES):
+        x = numbers(4, 4) + k
+        assert f(x).tolist() == f.__wrapped__(x).tolist()
+
+
+def test_warnings_come_in_every_call():
+    def warned():
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            F.mse_loss(weft.ones(3, 1), weft.ones(3))
+        return len(seen)
+
+    assert [warned() for _ in range(TIMES)] == [1] * TIMES
+
+
+def test_what_is_noted_says_nothing_but_shape_and_type():
+    x = native_functions._Noter().tensor((2, 3), weft.float32, ("given", 0))
+    assert x.shape == (2, 3) and x.dtype is weft.float32 and len(x) == 2
+    told = ["requires_grad", "is_leaf", "grad", "grad_fn", "_version", "_base", "data", "array"]
+    asked = [
+        "item",
+        "tolist",
+        "stride",
+        "is_contiguous",
+        "numpy",
+        "data_ptr",
+        "__bool__",
+        "is_inference",
+        "detach",
+        "zero_",
+    ]
+    for name in told:
+        with pytest.raises(AttributeError):
+            getattr(x, name)
+    for name in asked:
+        with pytest.raises(AttributeError):
+            getattr(x, name)()
+
+
+def test_doors_say_what_they_lead_to():
+    assert [*inspect.signature(F.pad).parameters][:2] == ["input", "pad"]
