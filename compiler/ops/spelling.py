@@ -17,7 +17,7 @@ from .samples import Sample
 from .source import arange, full, full_like, zeros_like
 from .table import OpError
 from .transcendental import pow_
-from .view import cat, clone, expand, reshape, select_at, select_vjp, slice_, slice_scatter
+from .view import PART, as_slices, cat, clone, expand, reshape, select, select_at, select_vjp, slice_, slice_scatter
 
 
 def _matrix(seed=0, shape=(3, 4)):
@@ -88,8 +88,10 @@ pick = alias(
 part = alias(
     "part",
     lambda x, spec, of: slice_(x, spec=spec),
+    evaluate=lambda x, spec, of: x[as_slices(spec)],
     vjp=(lambda g, out, x, spec, of: slice_scatter(zeros_like(x), g, spec=spec),),
     node_name=lambda operands, attributes: f"{attributes['of']}Backward0",
+    traits=PART,
     extra={"view": True},
     samples=lambda: [Sample((_matrix(),), {"spec": ((0, 1, 3), (1, 1, 2)), "of": "Split"})],
 )
@@ -98,8 +100,10 @@ part = alias(
 unbind_part = alias(
     "unbind_part",
     select_at,
+    evaluate=select.evaluate,
     vjp=(select_vjp,),
     node_name="UnbindBackward0",
+    traits=PART,
     extra={"view": True},
     samples=lambda: [Sample((_matrix(),), {"axis": 1, "index": 2})],
 )

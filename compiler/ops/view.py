@@ -24,6 +24,10 @@ from .table import Meta, Op, OpError, register
 VIEW = View()
 
 
+# It shows some elements of its operand, each once; its derivative puts their cotangents there, into zeros.
+PART = frozenset(["part"])
+
+
 def _view(name, infer, evaluate, vjp, lower, make_samples, **facts):
     def checked(operands, attributes, default_float):
         return Meta(infer(operands[0].shape, **attributes), operands[0].dtype)
@@ -195,7 +199,8 @@ slice_ = _view(
         tuple(s * step for s, (_, step, _) in zip(strides, spec)),
         offset + sum(s * start for s, (start, _, _) in zip(strides, spec)),
     ),
-    lambda: [
+    traits=PART,
+    make_samples=lambda: [
         Sample((samples.numbers(k, s),), {"spec": spec})
         for k, (s, spec) in enumerate(
             (
@@ -298,7 +303,8 @@ diagonal = _view(
     _diagonal,
     (_diagonal_vjp,),
     _diagonal_strides,
-    lambda: [
+    traits=PART,
+    make_samples=lambda: [
         Sample((samples.numbers(k, s),), {"shift": shift, "axis0": a, "axis1": b})
         for k, (s, shift, a, b) in enumerate(
             (((3, 3), 0, 0, 1), ((3, 5), 1, 0, 1), ((4, 2, 3), -1, 0, 2), ((2, 3), 0, 1, 0), ((2, 2), 5, 0, 1))
@@ -402,6 +408,7 @@ select = alias(
     select_at,
     evaluate=lambda x, axis, index: x[(slice(None),) * axis + (index, ...)],
     vjp=(select_vjp,),
+    traits=PART,
     extra={"view": True},
     samples=lambda: [Sample((samples.numbers(0, (2, 3, 4)),), {"axis": 1, "index": 2})],
 )

@@ -21,6 +21,7 @@ from .frame_walks import Walking, flags_of
 from .gate import apply_inplace
 from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, Node, TensorHook, adding
 from .node_queue import Queue
+from .parts import has_added
 from .reach import WANTED, behind, leading_to, reach
 
 
@@ -51,13 +52,14 @@ class Sweep:
 
     pending: node -> what has arrived at each of its outputs. captured: what has arrived where the wanted edges lead.
     within: ids of the nodes that run, None for all or if nobody has asked yet; reach: what `reach` says of them.
+    sums: what of that the pass has made itself, and may write to (parts.py).
     walked: the frame's notes of the pass (frame_walks.py). `around` is the pass in which it began, depth how many there
     are around it.
     """
 
     __slots__ = (
         "roots", "wanted", "within", "reach", "is_inner", "retain_graph", "create_graph", "pending", "queue",
-        "captured", "walked", "around", "depth", "callbacks", "reachable", "calls", "number",
+        "captured", "walked", "around", "depth", "callbacks", "reachable", "calls", "number", "sums",
         "__weakref__",
     )  # fmt: skip
 
@@ -68,6 +70,7 @@ class Sweep:
         self.within = within
         self.retain_graph, self.create_graph = retain_graph, create_graph
         self.pending, self.queue, self.walked, self.around = {}, Queue(), None, None
+        self.sums = {}
         self.callbacks, self.reachable, self.calls = [], None, None
         self.number, self.depth = next(_numbers), 0
 
@@ -169,7 +172,8 @@ class Sweep:
                 self.captured[id(node), 0] = cotangents[0]
             if id(node) not in self.relevant:
                 return True
-        self.pass_on(node, node.run(cotangents.pop()))
+        if not has_added(self, node, cotangents[0]):
+            self.pass_on(node, node.run(cotangents.pop()))
         if not self.retain_graph:
             node.release()
         return True
@@ -273,13 +277,18 @@ class Sweep:
         if node.stands_for is not None:
             self._follow_wanted()
             node, index = node.stands_for[index]
+        slots = self.slots_of(node)
+        slots[index] = cotangent if slots[index] is None else add(slots[index], cotangent)
+
+    def slots_of(self, node):
+        """The list of what has arrived at each of the outputs of a node at which something more is arriving."""
         slots = self.pending.get(node)
         if slots is None:
             self.queue.add(node)
             slots = self.pending[node] = [None] * node.n_outputs
         elif node.sequence == ACCUMULATE_SEQUENCE:
             self.queue.put_last(node)
-        slots[index] = cotangent if slots[index] is None else add(slots[index], cotangent)
+        return slots
 
 
 def queue_callback(function):

@@ -26,6 +26,7 @@ from ..state.tensor import (
 )
 from . import plan as plan_module
 from .needs import Shape, needs
+from .parts import is_part
 from .plain_rules import in_form, plain_rules
 from .saved import Saved, check_version, to_save
 
@@ -312,6 +313,7 @@ class Recording:
     __slots__ = (
         "plan", "kind", "differentiated", "saved", "released", "reads_out", "has_saved", "has_numbers", "asked",
         "derivative", "left", "native", "held", "rules", "has_waited",
+        "is_part",
     )  # fmt: skip
 
     def __init__(self, plan, operands, differentiated):
@@ -323,7 +325,7 @@ class Recording:
         self.has_saved, self.has_numbers = self.reads_out or bool(needed), None in self.released
         self.asked, self.derivative, self.rules = False, None, False
         self.held, self.native, self.left = {}, None, plan_module.CALLS_BEFORE_NATIVE
-        self.has_waited = False
+        self.has_waited, self.is_part = False, is_part(plan)
 
     def plain_rules(self):
         """What plain_rules.py says of the plan."""
