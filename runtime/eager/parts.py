@@ -25,7 +25,7 @@ FEWEST_ELEMENTS = 1 << 15
 
 
 def is_part(plan):
-    """Whether the derivative of a plan puts what arrives into a tensor of zeros that is large, and a good deal larger."""
+    """Whether the derivative of a plan puts what arrives into zeros of a large tensor, most of which stay that."""
     if "part" not in plan.op.traits or len(plan.metas) != 1:
         return False
     n = prod(plan.metas[0].shape)
