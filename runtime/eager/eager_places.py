@@ -18,6 +18,8 @@ from ..code import kernels
 from .eager_words import ROUTINE, Place
 
 MOST_LOOKUPS = 1 << 18  # of a step
+# Of one that writes or adds. NumPy, which holds the interpreter's lock as well, takes ten times as long.
+MOST_CHANGES = 1 << 20
 LOOPS = 3  # around the rows of a lookup
 MOST_TAPS = 64  # of windows: each is a step
 
@@ -113,7 +115,7 @@ def _append(builder, found, how):
     loops = _merged(loop for loop in found.loops if loop[0] != 1)
     if (
         len(loops) > LOOPS
-        or prod(n for n, _ in loops) > MOST_LOOKUPS
+        or prod(n for n, _ in loops) > (MOST_LOOKUPS if how == eager_kernels.GET else MOST_CHANGES)
         or how == eager_kernels.ADD
         and table.dtype is bool_
     ):
