@@ -207,6 +207,9 @@ class Builder:
             return
         if meta.dtype not in _HELD:
             raise NoSteps(f"a result of type {meta.dtype.name}")
+        if op is cast and operands[0].dtype is meta.dtype and not operands[0].is_number:
+            self.values[into] = operands[0]
+            return
         self.values[into] = out = self.new_value(meta.shape, meta.dtype)
         self.compute(op, attributes, types, operands, out)
 

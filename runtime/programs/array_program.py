@@ -299,9 +299,10 @@ def derivative(op, metas, meta, attributes, differentiated, default_dtype):
     roots = [None if r is None or r.root is r else r.root.number for r in results]
     roots = tuple(r if r is not None and r < recorder.n_inputs else None for r in roots)
     numbers = tuple(None if r is None else r.number for r in results)
-    # A result that shows an input is no program's; one that is an input need not be computed.
+    # A result that shows an input is no program's; one that is an input need not be computed. None are compiled for
+    # floats of 16 bits, whose steps are native code's at once.
     rule = None
-    if not any(
+    if not any(m.dtype.is_half for m in (meta, *metas)) and not any(
         root is not None and number >= recorder.n_inputs for root, number in zip(roots, numbers) if number is not None
     ):
         computed = tuple(r is not None and r >= recorder.n_inputs for r in numbers)
