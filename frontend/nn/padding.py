@@ -1,5 +1,7 @@
 """Padding: `pad` in all its modes, and the layers of each mode and number of dimensions."""
 
+from math import prod
+
 import numpy as np
 
 from ..compiler.ops import view
@@ -62,8 +64,17 @@ def _constant(input, amounts, value):
         spec.append((max(before, 0) if kept else 0, 1, kept))
     if shape == list(input.shape):
         return input.clone()
-    blank = full(tuple(shape), value, dtype=input.dtype)
-    return view.slice_scatter(blank, input, spec=tuple(spec))
+    return view.slice_scatter(_blank(tuple(shape), value, input.dtype), input, spec=tuple(spec))
+
+
+_LARGE = 1 << 14  # elements, from which writing them takes longer than a call
+
+
+def _blank(shape, value, dtype):
+    """The value everywhere. Of many elements one is shown everywhere: they are written once, not made and copied."""
+    if prod(shape) < _LARGE:
+        return full(shape, value, dtype=dtype)
+    return full((), value, dtype=dtype).expand(shape)
 
 
 # --- positions in the input, for each mode ----------------------------------------------------------------------------
