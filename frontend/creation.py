@@ -297,9 +297,22 @@ def _spaced(start, end, steps, dtype):
     step = (last - first) / number(max(steps - 1, 1))
     # As PyTorch: each half counted from its end, product and sum rounded once.
     wide = np.float64 if dtype is dtypes.float32 else np.longdouble
-    k = np.arange(steps)
-    rising, falling = wide(first) + wide(step) * k, wide(last) - wide(step) * (steps - 1 - k)
-    return np.where(k < max(steps // 2, steps == 1), rising, falling).astype(dtype.numpy)
+    found, half = np.empty(steps, dtype.numpy), max(steps // 2, int(steps == 1))
+    positions = np.arange(min(steps, _BLOCK)).astype(wide)
+    with np.errstate(over="ignore"):
+        for at in range(0, half, _BLOCK):
+            k = positions[: half - at] + at
+            k *= wide(step)
+            found[at : min(at + _BLOCK, half)] = np.add(k, wide(first), out=k)
+        for at in range(half, steps, _BLOCK):
+            k = (steps - 1 - at) - positions[: steps - at]
+            k *= wide(step)
+            found[at : at + _BLOCK] = np.subtract(wide(last), k, out=k)
+    return found
+
+
+# Numbers of a linspace that are computed at once: they stay in the near caches.
+_BLOCK = 1 << 12
 
 
 def whole_spacing(start, end, steps, dtype):
@@ -344,7 +357,7 @@ _SMALL, _EXACT = 1 << 12, 1 << 60
 
 @functools.lru_cache(64)
 def _identity(n, m, dtype):
-    return convert(np.eye(n, m), dtype)
+    return np.eye(n, m, dtype=dtype.numpy) if dtype.numpy.kind in "biuf" else convert(np.eye(n, m), dtype)
 
 
 # --- random ---------------------------------------------------------------------------------------------------------

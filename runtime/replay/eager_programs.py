@@ -100,11 +100,22 @@ def _is_short(program, steps):
 
 def is_by_element(plan):
     """Whether the program of a plan may write over an operand of the result's shape: every element of what it writes
-    comes of the operands' elements there, and it writes nothing before something fails."""
+    comes of the operands' elements there, or of none, and it writes nothing before something fails."""
     if plan.op.kind == "elementwise":
         return True
-    steps = () if plan.program is None else plan.program.notes.values()
-    return bool(steps) and all(op.kind == "elementwise" and not op.checks_on(True) for op, _, _, _ in steps)
+    if plan.program is None or not plan.program.steps:
+        return False
+    of_operands = set(range(len(plan.metas)))
+    for _, take, into, _ in plan.program.steps:
+        note = plan.program.notes.get(into)
+        if note is None or note[0].checks_on(True):
+            return False
+        comes_of_them = not of_operands.isdisjoint(take)
+        if note[0].kind != "elementwise" and (comes_of_them or note[0].kind not in ("source", "view")):
+            return False
+        if comes_of_them:
+            of_operands.add(into)
+    return True
 
 
 def facts_of(found, meta, numbers_at):
