@@ -215,6 +215,47 @@ def test_derivatives_of_gamma_draws_by_differences():
     np.testing.assert_allclose(standard_gamma_derivative(a, x), difference, 1e-5)
 
 
+def test_derivatives_of_dirichlet_draws_by_differences():
+    special = pytest.importorskip("scipy.special")
+    from weft.distributions.dirichlet_draws import dirichlet_derivative
+
+    a = np.array([0.1, 0.5, 1.0, 2.5, 30.0, 700.0, 1e5])[:, None, None]
+    b = np.array([0.5, 1.0, 3.5, 20.0, 900.0, 1e4])[:, None]
+    x, step = special.betaincinv(a, b, np.array([0.001, 0.1, 0.5, 0.9])), a * 1e-5
+    levels = special.betainc(a, b, x)
+    difference = special.betaincinv(a + step, b, levels) - special.betaincinv(a - step, b, levels)
+    known = 1 - x > 1e-4  # closer to 1 the differences have no digits
+    found = dirichlet_derivative(x, a + 0 * x, a + b)
+    np.testing.assert_allclose(found[known], (difference / (2 * step * (1 - x)))[known], 1e-5)
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ["Beta", "Dirichlet"])
+def test_derivatives_of_the_same_draws_are_those_of_pytorch(name, monkeypatch):
+    torch = pytest.importorskip("torch")
+    values = np.array([[0.4, 1.5, 7.0], [20.0, 3.0, 0.9]])
+    given = [values[:, 0], values[:, 1]] if name == "Beta" else [values]
+    weft.manual_seed(3)
+    ours = [weft.tensor(v).requires_grad_() for v in given]
+    drawn = getattr(distributions, name)(*ours).rsample((50,))
+    vectors = np.stack([drawn.detach().numpy(), 1 - drawn.detach().numpy()], -1) if name == "Beta" else drawn.detach()
+    monkeypatch.setattr(torch, "_sample_dirichlet", lambda *_: torch.tensor(np.array(vectors)))
+    theirs = [torch.tensor(v).requires_grad_() for v in given]
+    expected = getattr(torch.distributions, name)(*theirs).rsample((50,))
+    (drawn**2).mean(0).sum().backward()
+    (expected**2).mean(0).sum().backward()
+    for a, b in zip(ours, theirs):
+        np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), 1e-3)  # PyTorch's are approximations
+
+
+def test_a_dirichlet_draw_of_one_element_does_not_depend_on_its_concentration():
+    concentration = weft.tensor([[2.0], [0.3]], requires_grad=True)
+    drawn = distributions.Dirichlet(concentration).rsample()
+    drawn.sum().backward()
+    assert drawn.tolist() == [[1.0], [1.0]] and concentration.grad.tolist() == [[0.0], [0.0]]
+
+
 @pytest.mark.parametrize("name", ["Normal", "Gamma", "Beta", "Dirichlet", "StudentT", "MultivariateNormal", "Gumbel"])
 def test_draws_have_derivatives(name):
     """The derivative of a mean of draws is that of the mean."""

@@ -8,6 +8,7 @@ from ..nn import functional as F
 from ..shaping import stack
 from ..special import gammainc
 from . import constraints
+from .dirichlet_draws import dirichlet
 from .distribution import Distribution, ExponentialFamily, broadcast_all, tiny
 from .gamma_draws import standard_gamma
 
@@ -94,8 +95,7 @@ class Dirichlet(ExponentialFamily):
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args=validate_args)
 
     def rsample(self, sample_shape=()):
-        drawn = standard_gamma(self.concentration.expand(self._extended_shape(sample_shape)))
-        return drawn / drawn.sum(-1, keepdim=True)
+        return dirichlet(self.concentration.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value):
         a = self.concentration
