@@ -134,6 +134,12 @@ def grad(function: Callable[..., Tensor], argnums: builtins.int = ...) -> _OnArr
 def grad(
     function: Callable[..., Tensor], argnums: builtins.tuple[builtins.int, ...]
 ) -> _OnArrays[builtins.tuple[_Array, ...]]: ...
+@overload
+def jacobian(function: Callable[..., Tensor], argnums: builtins.int = ...) -> _OnArrays[_Array]: ...
+@overload
+def jacobian(
+    function: Callable[..., Tensor], argnums: builtins.tuple[builtins.int, ...]
+) -> _OnArrays[builtins.tuple[_Array, ...]]: ...
 def hessian(function: Callable[..., Tensor], argnums: builtins.int = ...) -> _OnArrays[_Array]: ...
 def hvp(function: Callable[..., Tensor]) -> _OnArrays[_Array]: ...
 def for_numpy(function: Callable[..., Any]) -> _OnArrays[Any]: ...
@@ -178,7 +184,8 @@ WRITTEN_ABOVE = {
     *PLAIN_MODES,
     *str.split(
         "e inf nan pi dtype device Generator Size newaxis default_generator weft_version compile set_grad_enabled "
-        "autocast inference_mode as_torch Tensor value_and_grad grad hessian hvp for_numpy"
+        "autocast inference_mode as_torch Tensor value_and_grad grad jacobian hessian hvp "
+        "for_numpy"
     ),
 }
 

@@ -3,8 +3,6 @@
 import copy
 import functools
 import inspect
-import pickle
-import sys
 import warnings
 import weakref
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from time import perf_counter
 from . import made_anew
 from .array_arguments import taking_arrays
 from .contest import ALL_FOLLOWED, EAGER, NEVER, REPLAYED, Contest, has_history, timed
+from .decorated import reduced
 from .dynamic import openings
 from .explain import breaks, explain
 from .made_anew import CountedCalls, n_eager_calls
@@ -334,7 +333,7 @@ class CompiledFunction(Calls):
     def _new_recording(self, signature, tensors):
         earlier, reason = self._recordings.last_signatures(), None
         if earlier:
-            reason = difference(earlier[-1], signature, self._parameters())
+            reason = difference(earlier[-1], signature, self._argument_names())
         recording = Recording(self._name, signature, self._fullgraph, sizes=self._sizes)
         recording.in_background = self._background
         if self._sizes is not None:
@@ -354,7 +353,7 @@ class CompiledFunction(Calls):
             self._warned.add(text_of)
             warnings.warn(text_of(self._name, self._recordings), RuntimeWarning, stacklevel=user_level())
 
-    def _parameters(self):
+    def _argument_names(self):
         try:
             return list(inspect.signature(self._function).parameters)
         except (TypeError, ValueError):
@@ -403,13 +402,8 @@ class CompiledFunction(Calls):
         return CompiledFunction(copy.deepcopy(self._given, memo), self._fullgraph, self._dynamic, self._background)
 
     def __reduce__(self):
-        # Programs are found again, or compiled again, where it is loaded. A decorated function of a module is named.
-        module, name = getattr(self, "__module__", None), getattr(self, "__qualname__", "")
-        if _at(module, name) is not self:
-            return CompiledFunction, (self._given, self._fullgraph, self._dynamic, self._background)
-        if module != "__main__":
-            return name
-        return _of_main, (name, _by_value(self._given))
+        # Programs are found again, or compiled again, where it is loaded.
+        return reduced(self, CompiledFunction, self._given, self._fullgraph, self._dynamic, self._background)
 
     def __getattr__(self, name):
         # Reached for attributes of a compiled module.
@@ -460,25 +454,3 @@ def compiled_in_block():
         yield found
     finally:
         _listening[:] = [other for other in _listening if other is not found]
-
-
-def _by_value(function):
-    """A function as bytes by cloudpickle, if it is in use, as it is in joblib: its workers know no main program."""
-    cloudpickle = sys.modules.get("cloudpickle") or sys.modules.get("joblib.externals.cloudpickle")
-    return None if cloudpickle is None else cloudpickle.dumps(function)
-
-
-def _of_main(name, function):
-    """The compiled function of this name in the main program; in a process that has another one, one made anew."""
-    found = _at("__main__", name)
-    if isinstance(found, CompiledFunction) or function is None:
-        return found
-    return CompiledFunction(pickle.loads(function))
-
-
-def _at(module, name):
-    """What has this dotted name in a module; None if nothing has."""
-    found = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return found

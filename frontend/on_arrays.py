@@ -1,10 +1,10 @@
 """Derivatives for code that thinks in NumPy arrays: `scipy.optimize`, samplers, fits.
 
-`value_and_grad`, `grad`, `hessian`, `hvp` and `for_numpy` take a function of tensors and give a function of arrays,
-compiled. Arrays are copied into tensors that are kept for the next call, so calls are alike and nothing of theirs is
-shared with the caller: the results are his, and what he does to his arrays afterwards changes nothing. Calls for
-derivatives of a function that does nothing but ops go to their program at once after a while (prepared.py); those of
-`for_numpy`, whose results may be tuples, lists and dicts, are replayed.
+`value_and_grad`, `grad`, `jacobian`, `hessian`, `hvp` and `for_numpy` take a function of tensors and give a function of
+arrays, compiled. Arrays are copied into tensors that are kept for the next call, so calls are alike and nothing of
+theirs is shared with the caller: the results are his, and what he does to his arrays afterwards changes nothing. Calls
+for derivatives of a function that does nothing but ops go to their program at once after a while (prepared.py); those
+of `for_numpy`, whose results may be tuples, lists and dicts, are replayed.
 
 >>> import numpy as np
 >>> def rosenbrock(x):
@@ -20,7 +20,8 @@ import numpy as np
 
 from . import autograd
 from .compiled import compile
-from .creation import tensor, zeros_like
+from .creation import ones_like, tensor, zeros_like
+from .decorated import reduced
 from .notebooks import Text
 from .prepared import Prepared
 from .runtime.state.modes import enable_grad, inference_mode, no_grad, state
@@ -37,6 +38,7 @@ class OnArrays:
     `function` is one around it."""
 
     _is_prepared = True  # whether calls may go to their program at once
+    _has_argnums = True  # whether what makes it takes `argnums`
 
     def __init__(self, name, function, argnums, derive, of=None):
         if not callable(function):
@@ -44,9 +46,10 @@ class OnArrays:
         update_wrapper(self, function, updated=())
         self._name, self._function, self._argnums, self._derive = name, function, argnums, derive
         self._single = type(argnums) is int and argnums == 0  # as a rule
+        self._of = function if of is None else of
         self._compiled = {}  # key of a call -> compiled function of all arguments in a row
         self._kept = []  # lists of tensors, one for every call that may be under way at once
-        self._prepared = Prepared(function if of is None else of)
+        self._prepared = Prepared(self._of)
 
     def _arrays(self, args, kwargs, places):
         """The results, as arrays that are the caller's."""
@@ -96,7 +99,9 @@ class OnArrays:
         if is_leaf:
             value = _as_floats(self._name, value)
         elif not isinstance(value, np.ndarray):
-            return value
+            value = _as_array(value)
+            if value.__class__ is not np.ndarray:
+                return value
         found = kept[k]
         if found is None or found._data.shape != value.shape or found._data.dtype != value.dtype:
             found = kept[k] = tensor(value, requires_grad=is_leaf)
@@ -123,6 +128,10 @@ class OnArrays:
         texts = [compiled.explain(verbose=verbose) for compiled in self._compiled.values()]
         return Text("\n".join([*texts, *self._prepared.lines()]))
 
+    def __reduce__(self):
+        make = globals()[self._name]
+        return reduced(self, make, self._of, *((self._argnums,) if self._has_argnums else ()))
+
     def __repr__(self):
         return f"<weft.{self._name} of {getattr(self, '__name__', 'a function')}>"
 
@@ -142,12 +151,17 @@ class Grad(OnArrays):
 
 class ForNumpy(OnArrays):
     _is_prepared = False  # its results have whatever form the function gives them
+    _has_argnums = False
 
     def __call__(self, *args, **kwargs):
+        # What an optimizer or a quadrature varies may be a number, which has no method `exp`.
+        args = [np.asarray(x) if isinstance(x, (float, np.floating)) else x for x in args]
         return _as_arrays(self._results(args, kwargs, ()))
 
 
 class HessianTimesVector(OnArrays):
+    _has_argnums = False
+
     def __call__(self, x, vector, *args, **kwargs):
         vector = _as_floats(self._name, vector)
         if vector.shape != np.shape(x):
@@ -160,9 +174,10 @@ class HessianTimesVector(OnArrays):
 def for_numpy(function):
     """A compiled function of NumPy arrays, from one of tensors: for the log density of a sampler, or predictions.
 
-    function: whatever weft.compile takes, the same for the same arguments. Arrays are copied into tensors of their
-    type, in positions and keywords; all else arrives as it is. Returns a function that gives arrays, which are the
-    caller's, in place of tensors, also in tuples, lists and dicts, without their history.
+    function: whatever weft.compile takes, the same for the same arguments. Arrays and columns of pandas are copied into
+    tensors of their type, in positions and keywords. So are floats in positions, into float64 without dimensions: that
+    is what `scipy.optimize.brentq` and iminuit vary. All else arrives as it is. Returns a function that gives arrays,
+    which are the caller's, in place of tensors, also in tuples, lists and dicts, without their history.
 
     >>> softplus = for_numpy(lambda x: (1 + x.exp()).log())
     >>> softplus(np.array([0.0, 1.0]))
@@ -209,6 +224,54 @@ def grad(function, argnums=0):
         return _gradients(value, leaves)
 
     return Grad("grad", function, argnums, derive)
+
+
+def jacobian(function, argnums=0):
+    """The matrix of first derivatives, for arrays: `scipy.optimize.least_squares(for_numpy(f), x, jac=jacobian(f))`.
+
+    function, arguments and errors: as for `value_and_grad`, but it returns a tensor of any shape. Returns a function
+    that gives an array of shape (*value.shape, *x.shape), by one pass for each element of the value or of x, whichever
+    has fewer. For a tuple of positions, a tuple of arrays.
+
+    >>> jacobian(lambda x: x[:2] * x[2])(np.array([1.0, 2.0, 3.0]))
+    array([[3., 0., 1.],
+           [0., 3., 2.]])
+    """
+
+    def derive(value, leaves):
+        _check_tensor("jacobian", value, "a tensor")
+        if not value.requires_grad:
+            return tuple(value.new_zeros(*value.shape, *x.shape) for x in leaves)
+        by_rows = value.numel() <= sum(x.numel() for x in leaves)
+        return _by_rows(value, leaves) if by_rows else _by_columns(value, leaves)
+
+    return Grad("jacobian", function, argnums, derive)
+
+
+def _by_rows(value, leaves):
+    """The derivatives of a value for every leaf, by a backward pass for each element of the value."""
+    rows = [_gradients(element, leaves, retain_graph=True) for element in value.reshape(-1).unbind()]
+    return tuple(_block([row[k] for row in rows], (*value.shape, *x.shape), x) for k, x in enumerate(leaves))
+
+
+def _by_columns(value, leaves):
+    """The same, by a pass for each element of the leaves: gradients are linear in the cotangent, and their derivatives
+    for it are the columns."""
+    cotangent = ones_like(value).requires_grad_()
+    found = []
+    for x, g in zip(leaves, _gradients(value, leaves, grad_outputs=cotangent, create_graph=True)):
+        columns = [_gradients(e, [cotangent], retain_graph=True)[0] for e in g.reshape(-1).unbind()]
+        block = _block(columns, (*x.shape, *value.shape), x)
+        axes = [*range(x.ndim, block.ndim), *range(x.ndim)]
+        found.append(block.permute(*axes).clone() if x.ndim else block)
+    return tuple(found)
+
+
+def _block(parts, shape, like):
+    if not parts:
+        return like.new_zeros(*shape)
+    made = stack(parts)
+    return made if made.shape == shape else made.reshape(*shape).clone()
 
 
 def hessian(function, argnums=0):
@@ -275,9 +338,21 @@ def _as_floats(name, value):
     return array if array.dtype.char in "fd" and array.dtype.isnative else array.astype(np.float64)
 
 
-def _check_value(name, value):
+def _as_array(value):
+    """What shows itself as an array of numbers, as a column of pandas does, as that array; all else as it is."""
+    if not hasattr(value, "__array__") or isinstance(value, (Tensor, np.generic, type)):
+        return value
+    array = np.asarray(value)
+    return array if array.dtype.kind in "fiubc" else value
+
+
+def _check_tensor(name, value, what):
     if not isinstance(value, Tensor):
-        raise TypeError(f"{name}: the function must return a tensor of one element, got {type(value).__name__}")
+        raise TypeError(f"{name}: the function must return {what}, got {type(value).__name__}")
+
+
+def _check_value(name, value):
+    _check_tensor(name, value, "a tensor of one element")
     if value.numel() != 1:
         raise RuntimeError(f"{name}: the function must return one element, got a tensor of shape {tuple(value.shape)}; "
                            "sum it, or take its mean")  # fmt: skip
@@ -301,4 +376,4 @@ def _as_arrays(value):
     return value
 
 
-PUBLIC = ["for_numpy", "value_and_grad", "grad", "hessian", "hvp"]
+PUBLIC = ["for_numpy", "value_and_grad", "grad", "jacobian", "hessian", "hvp"]

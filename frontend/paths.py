@@ -125,7 +125,7 @@ _LATER = [
     ),
     ("exporting", "aot export"),
     ("foreach", " ".join(sorted(_FOREACH))),
-    ("on_arrays", "for_numpy grad hessian hvp value_and_grad"),
+    ("on_arrays", "for_numpy grad hessian hvp jacobian value_and_grad"),
     ("runtime.programs.exported", "load_exported"),
     ("ptx", "export_ptx"),
     ("runtime.programs.on_gpu", "load_ptx"),

@@ -146,6 +146,6 @@ def _known_functions():
     found = [getattr(root, name, None) for name in names | FORMS[""].keys()]
     found += [value for home in homes for name, value in vars(home).items() if name[0] != "_" and name[-1] != "_"]
     # Code names `grad` or `hessian`, not whose: those of arrays read what they are given, which is seen.
-    found += [getattr(root, name, None) for name in ("grad", "hessian", "hvp", "value_and_grad")]
+    found += [getattr(root, name, None) for name in ("grad", "hessian", "hvp", "jacobian", "value_and_grad")]
     found += [grad, *(getattr(func, name) for name in func.__all__ if name not in _NO_TRANSFORMS)]
     return {x for x in found if type(x) is types.FunctionType and x.__module__.partition(".")[0] == PACKAGE}

@@ -2,11 +2,16 @@
 
 import doctest
 import importlib
+import math
+import multiprocessing
+import pickle
+import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
-from scipy import optimize
+from scipy import integrate, optimize
 
 import weft
 
@@ -226,6 +231,8 @@ def test_what_is_refused():
         weft.hvp(rosenbrock)(x, np.ones(3))
     with pytest.raises(TypeError, match="argnums must be one position"):
         weft.hessian(rosenbrock, (0, 1))
+    with pytest.raises(TypeError, match="jacobian: the function must return a tensor, got list"):
+        weft.jacobian(lambda x: [x])(x)
 
 
 def test_calls_that_are_alike_are_replayed():
@@ -245,3 +252,178 @@ def test_explain_of_functions_of_arrays():
     assert len(gradient.explain(verbose=True)) > len(gradient.explain())
     assert gradient.explain(x).count("signature (") == 1
     assert "calls are replayed" in soft.explain() and "not replayed" not in soft.explain()
+
+
+# --- Jacobians --------------------------------------------------------------------------------------------------------
+def decay(p, t):
+    return p[0] * (-p[1] * t).exp() + p[2]
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 40])
+def test_jacobians_are_those_of_tensors(n):
+    """By rows and by columns, whichever are fewer."""
+    t, p = np.linspace(0, 4, n), np.array([2.5, 1.3, 0.5])
+    for _ in range(10):
+        found = weft.jacobian(decay)(p, t)
+    e = np.exp(-p[1] * t)
+    np.testing.assert_allclose(found, np.stack([e, -p[0] * t * e, np.ones(n)], 1), rtol=1e-14)
+
+
+def test_jacobians_of_any_shape():
+    matrix = weft.jacobian(lambda a, b: a @ b)(np.ones((2, 3)), np.arange(12.0).reshape(3, 4))
+    assert matrix.shape == (2, 4, 2, 3)
+    assert np.array_equal(matrix[1, 2, 1], [2.0, 6.0, 10.0]) and not matrix[1, 2, 0].any()
+    outer = weft.jacobian(lambda x: x[:, None] * x)(np.array([1.0, 2.0]))
+    assert np.array_equal(outer[:, :, 0], [[2.0, 2.0], [2.0, 0.0]])
+    first, second = weft.jacobian(lambda x, y: weft.stack([x * y, x, y]), argnums=(0, 1))(2, 3.0)
+    assert np.array_equal(first, [3, 1, 0]) and np.array_equal(second, [2, 0, 1])
+    assert weft.jacobian(lambda x: x.sum())(np.ones(3)).tolist() == [1, 1, 1]
+    assert weft.jacobian(lambda x: x**2)(3.0) == 6.0
+    assert np.array_equal(weft.jacobian(lambda x: weft.ones(4))(np.ones(2)), np.zeros((4, 2)))
+    assert weft.jacobian(lambda x: x * 2)(np.ones(2, np.float32)).dtype == np.float32
+
+
+def test_scipy_solves_with_jacobians():
+    t = np.linspace(0, 4, 50)
+    y = 2.5 * np.exp(-1.3 * t) + 0.5
+
+    def residuals(p, t, y):
+        return decay(p, t) - y
+
+    fit = optimize.least_squares(weft.for_numpy(residuals), [1, 1, 1], jac=weft.jacobian(residuals), args=(t, y))
+    np.testing.assert_allclose(fit.x, [2.5, 1.3, 0.5], rtol=1e-6)
+
+    def model(t, a, b, c):
+        return decay((a, b, c), t)
+
+    columns = weft.jacobian(model, argnums=(1, 2, 3))
+    found, _ = optimize.curve_fit(weft.for_numpy(model), t, y, jac=lambda *args: np.stack(columns(*args), 1))
+    np.testing.assert_allclose(found, [2.5, 1.3, 0.5], rtol=1e-6)
+
+    def system(x):
+        return weft.stack([x[0] + 0.5 * (x[0] - x[1]) ** 3 - 1, 0.5 * (x[1] - x[0]) ** 3 + x[1]])
+
+    root = optimize.root(weft.for_numpy(system), [0, 0], jac=weft.jacobian(system))  # which begins with integers
+    np.testing.assert_allclose(root.x, [0.8411639, 0.1588361], rtol=1e-6)
+
+    def van_der_pol(t, y):
+        return weft.stack([y[1], 10 * (1 - y[0] ** 2) * y[1] - y[0]])
+
+    right, matrix = weft.for_numpy(van_der_pol), weft.jacobian(van_der_pol, argnums=1)
+    ends = [integrate.solve_ivp(right, (0, 5), [2.0, 0.0], "BDF", jac=j, rtol=1e-8).y[:, -1] for j in (matrix, None)]
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-4)
+
+
+# --- what libraries give ----------------------------------------------------------------------------------------------
+def test_floats_that_a_library_varies_are_tensors():
+    assert optimize.brentq(weft.for_numpy(lambda x: x.cos() - x), 0, 1) == pytest.approx(0.7390851332151607)
+    area, _ = integrate.quad(weft.for_numpy(lambda x: (-x * x).exp()), -np.inf, np.inf)
+    assert area == pytest.approx(math.sqrt(math.pi))
+    kinds = weft.for_numpy(lambda *args, **options: [type(x).__name__ for x in (*args, *options.values())])
+    given = kinds(1.5, np.float32(2), np.float64(3), 4, True, np.int64(5), None, scale=0.5)
+    assert given == ["Tensor", "Tensor", "Tensor", "int", "bool", "int64", "NoneType", "float"]
+    for x in (1.5, np.float32(1.5), np.array(1.5)):
+        found = weft.for_numpy(lambda x: x * weft.ones(2))(x)
+        assert found.dtype == np.float32 and found.tolist() == [1.5, 1.5]
+
+
+def test_iminuit_varies_floats():
+    iminuit = pytest.importorskip("iminuit")
+
+    def distance(a, b):
+        return (a.exp() - 2) ** 2 + (b - 1) ** 2
+
+    fit = iminuit.Minuit(weft.for_numpy(distance), a=0.0, b=0.0, grad=weft.grad(distance, argnums=(0, 1)))
+    fit.migrad()
+    assert fit.valid and list(fit.values) == pytest.approx([math.log(2), 1], abs=1e-3)
+
+    @weft.compile
+    def parabola(a, b):
+        return (a - 1) ** 2 + (b - 2) ** 2 + 0.1 * a * b
+
+    fit = iminuit.Minuit(parabola, a=0.0, b=0.0)  # which finds the names of the arguments
+    fit.migrad()
+    assert fit.valid and fit.parameters == ("a", "b")
+
+
+def test_columns_of_pandas_are_arrays():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"x": [1.0, 2.0, 3.0], "n": [4, 5, 6], "word": ["a", "b", "c"]}, index=[7, 8, 9])
+    both = weft.value_and_grad(lambda x, n: (x.exp() * n).sum())
+    expected = both(table["x"].to_numpy(), table["n"].to_numpy())
+    for _ in range(12):
+        value, gradient = both(table["x"], table["n"])
+        assert value == expected[0] and np.array_equal(gradient, expected[1])
+    table.loc[8, "n"] = 50
+    assert both(table["x"], table["n"])[0] == both(table["x"].to_numpy(), table["n"].to_numpy())[0] != expected[0]
+    assert weft.for_numpy(lambda x: x.exp().sum(0))(table[["x", "n"]]).shape == (2,)
+    assert weft.for_numpy(lambda words: len(words))(table["word"]) == 3  # no numbers: it arrives as it is
+
+
+# --- other processes --------------------------------------------------------------------------------------------------
+def square(x):
+    return (x * x).sum()
+
+
+@weft.for_numpy
+def log_density(x):
+    return -0.5 * (x * x).sum()
+
+
+MADE = {name: getattr(weft, name)(square) for name in ("value_and_grad", "grad", "jacobian", "hessian", "for_numpy")}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_functions_of_arrays_are_pickled(name):
+    function = MADE[name]
+    again = pickle.loads(pickle.dumps(function))
+    assert again is not function and repr(again) == repr(function)
+    assert repr(again(np.ones(3))) == repr(function(np.ones(3)))
+    product = pickle.loads(pickle.dumps(weft.hvp(square)))
+    assert product(np.ones(2), np.array([1.0, 3.0])).tolist() == [2.0, 6.0]
+    several = pickle.loads(pickle.dumps(weft.grad(math.prod, argnums=(0, -1))))
+    assert several._argnums == (0, -1)
+
+
+def test_a_decorated_function_is_pickled_by_its_name():
+    assert pickle.loads(pickle.dumps(log_density)) is log_density
+
+
+PROGRAM = """
+import sys, multiprocessing
+import numpy as np
+import weft
+
+def square(x):
+    return (x * x).sum()
+
+@weft.for_numpy
+def log_density(x):
+    return -0.5 * square(x)
+
+gradient = weft.grad(square)
+
+if __name__ == "__main__":
+    points = [np.full(2, float(k)) for k in range(3)]
+    for way in multiprocessing.get_all_start_methods():
+        with multiprocessing.get_context(way).Pool(1) as pool:
+            print(*map(float, pool.map(log_density, points)), *(g[0] for g in pool.map(gradient, points)))
+    try:
+        import joblib
+    except ImportError:
+        sys.exit()
+    for f in (log_density, gradient):
+        print(*(np.ravel(x)[0] for x in joblib.Parallel(2)(joblib.delayed(f)(x) for x in points)))
+"""
+
+
+def test_pools_of_processes_call_them(tmp_path):
+    """As emcee does with pool=, and scipy.optimize with workers=."""
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    ways = len(multiprocessing.get_all_start_methods())
+    lines = done.stdout.splitlines()
+    assert lines[:ways] == ["-0.0 -1.0 -4.0 0.0 2.0 4.0"] * ways
+    assert lines[ways:] in ([], ["-0.0 -1.0 -4.0", "0.0 2.0 4.0"])
