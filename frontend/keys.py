@@ -103,6 +103,8 @@ def _entry(k):
     if isinstance(k, Tensor) and k.ndim == 0 and k.dtype in _INDEX_TYPES:
         return int(k.array)
     known = k is None or k is Ellipsis or isinstance(k, (int, slice, Tensor))
+    if not known and hasattr(k, "__array__"):
+        return _entry(np.asarray(k))  # a column of pandas
     if not known:
         kind = TypeError if isinstance(k, str) else IndexError
         raise kind(f"tensors are indexed by ints, slices, None, ... and tensors, not {type(k).__name__}")

@@ -1,6 +1,7 @@
 """NumPy's words for keywords: PyTorch takes `axis` for `dim` and `keepdims` for `keepdim`."""
 
 from functools import wraps
+from inspect import signature
 
 # The functions in which the two are rare: those that are called with them every day say so themselves.
 NAMES = frozenset(
@@ -12,6 +13,25 @@ NAMES = frozenset(
     """)
 )
 WORDS = {"axis": "dim", "keepdims": "keepdim"}
+
+
+# The default of `out` in methods that NumPy calls by its own signatures: np.sum(x) is x.sum(axis=None, out=None).
+BY_NUMPY = object()
+
+
+def without_numpys(function):
+    """The function, whose signature shows nothing that is there for NumPy alone."""
+    shown = signature(function)
+    parameters = [p for p in shown.parameters.values() if p.default is not BY_NUMPY]
+    function.__signature__ = shown.replace(parameters=parameters)
+    return function
+
+
+def is_numpys(name, out):
+    """Whether a method is called as NumPy calls it, with out=None."""
+    if out is not None and out is not BY_NUMPY:
+        raise TypeError(f"{name}: the method takes no out=; weft.{name}(x, out=...) does")
+    return out is None
 
 
 def understanding(name, function):

@@ -16,6 +16,7 @@ from .compiler.ops.comparison import cast
 from .compiler.ops.kinds import number_meta
 from .compiler.ops.table import Meta
 from .compiler.ops.view import clone
+from .numpy_words import BY_NUMPY
 from .runtime.eager.gate import apply_inplace
 from .runtime.state.modes import state, watching
 from .runtime.state.storage import Storage
@@ -190,7 +191,10 @@ def _are_same_memory(x, y):
 
 
 def _takes(function, keyword):
-    code = unwrap(function).__code__
+    function = unwrap(function)
+    if (function.__kwdefaults__ or {}).get(keyword) is BY_NUMPY:
+        return False
+    code = function.__code__
     return keyword in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 

@@ -11,6 +11,7 @@ from .compiler.ops import TABLE, arithmetic, comparison, reduction, spelling, st
 from .compiler.shapes import normalize_axes, normalize_axis
 from .creation import zeros
 from .half_floats import in_float32
+from .numpy_words import BY_NUMPY, is_numpys, without_numpys
 from .operands import flag, tensor_of, to_dtype
 from .results import result_type
 from .runtime.state.modes import state
@@ -30,7 +31,9 @@ def _kept(name, keepdim, keepdims):
 
 
 def _reduce(op, name):
-    def function(input, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
+    def function(input, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False, out=BY_NUMPY):
+        if out is not BY_NUMPY:
+            is_numpys(name, out)
         if dim is None and axis is None and dtype is None and input.__class__ is Tensor:
             if keepdim.__class__ is not bool or keepdims is not False:
                 keepdim = _kept(name, keepdim, keepdims)
@@ -48,7 +51,7 @@ def _reduce(op, name):
 
     function.__name__ = name
     function.__doc__ = f"{name} over the dimensions `dim` (an int, a tuple, or None for all)."
-    return function
+    return without_numpys(function)
 
 
 sum = _reduce(reduction.sum_, "sum")
@@ -82,7 +85,21 @@ def logsumexp(input, dim=None, keepdim=False, *, axis=None):
 
 
 def _deviation(op, name):
-    def function(input, dim=None, unbiased=None, keepdim=False, *, correction=1, axis=None, keepdims=False):
+    def function(
+        input,
+        dim=None,
+        unbiased=None,
+        keepdim=False,
+        *,
+        correction=1,
+        axis=None,
+        keepdims=False,
+        out=BY_NUMPY,
+        ddof=BY_NUMPY,
+        dtype=BY_NUMPY,
+    ):
+        if out is not BY_NUMPY and is_numpys(name, out):
+            correction, input = ddof, input if dtype is None else to_dtype(input, dtype)
         if isinstance(dim, bool):
             dim, unbiased = None, dim
         if unbiased is not None:
@@ -99,7 +116,7 @@ def _deviation(op, name):
 
     function.__name__ = name
     function.__doc__ = f"{name} over `dim`: the squared deviations are divided by their number less `correction`."
-    return function
+    return without_numpys(function)
 
 
 var = _deviation(statistics.var, "var")
@@ -141,8 +158,11 @@ def _power_or_zero(x, p):
 _Largest, _Smallest = (result_type(name, "values", "indices") for name in ("max", "min"))
 
 
-def _extreme(name, made, total, position, pairwise):
-    def function(input, dim=None, keepdim=False, *, other=None, axis=None, keepdims=False):
+def _extreme(name, made, alone, total, position, pairwise):
+    def function(input, dim=None, keepdim=False, *, other=None, axis=None, keepdims=False, out=BY_NUMPY):
+        if out is not BY_NUMPY and is_numpys(name, out):
+            # NumPy's has no positions; of all elements that are alike it is the value of each.
+            return alone(input, dim, keepdim, axis=axis, keepdims=keepdims)
         dim = dim if axis is None else axis
         if keepdim.__class__ is not bool or keepdims is not False:
             keepdim = _kept(name, keepdim, keepdims)
@@ -164,11 +184,11 @@ def _extreme(name, made, total, position, pairwise):
 
     function.__name__ = name
     function.__doc__ = f"{name} of all elements; (values, indices) along `dim`; or of two tensors, element by element."
-    return function
+    return without_numpys(function)
 
 
-max = _extreme("max", _Largest, spelling.max_, reduction.argmax, arithmetic.maximum)
-min = _extreme("min", _Smallest, spelling.min_, reduction.argmin, arithmetic.minimum)
+max = _extreme("max", _Largest, amax, spelling.max_, reduction.argmax, arithmetic.maximum)
+min = _extreme("min", _Smallest, amin, spelling.min_, reduction.argmin, arithmetic.minimum)
 
 
 def _position(name, op):

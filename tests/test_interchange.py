@@ -91,3 +91,40 @@ def test_what_is_refused():
 def test_the_path_of_pytorch():
     from_dlpack = importlib.import_module("weft.utils.dlpack").from_dlpack
     assert from_dlpack(np.arange(3.0)).tolist() == weft.from_dlpack(np.arange(3.0)).tolist() == [0.0, 1.0, 2.0]
+
+
+# --- functions of NumPy's that call a method of what they are given ---------------------------------------------------
+@pytest.mark.parametrize("name", ["sum", "mean", "std", "var", "max", "min", "prod", "any", "all"])
+def test_reductions_by_numpys_functions(name):
+    """They are tensors, with gradients, and mean what NumPy's name means: `np.std` divides by the number."""
+    function, x = getattr(np, name), weft.tensor([[0.5, -1.0, 2.0], [2.0, 0.0, 3.0]])
+    leaf = x.clone().requires_grad_()
+    options = [{}, {"axis": 0}, {"axis": (0, 1)}, {"keepdims": True}, {"axis": -1, "keepdims": True}]
+    for given in options + [{"axis": 1, "ddof": 1}, {"ddof": 0.5}] * (name in ("std", "var")):
+        found, expected = function(x, **given), function(x.numpy(), **given)
+        assert type(found) is weft.Tensor and found.shape == expected.shape and found.numpy().dtype == expected.dtype
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+        if name not in ("any", "all"):
+            function(leaf, **given).sum().backward()
+    assert (leaf.grad is None) == (name in ("any", "all"))
+    with pytest.raises(TypeError, match=f"{name}: the method takes no out=; weft.{name}"):
+        getattr(x, name)(out=x)
+    assert np.array_equal(weft.compile(lambda x: function(x))(x).numpy(), function(x).numpy())
+
+
+def test_numpys_sum_in_a_function_that_is_differentiated():
+    both = weft.value_and_grad(lambda x: np.sum(x**2, axis=0) + np.mean(x))
+    for k in range(12):
+        value, gradient = both(np.array([k, 1.0]))
+        assert value == k * k + 1 + (k + 1) / 2 and gradient.tolist() == [2 * k + 0.5, 2.5]
+
+
+def test_columns_of_pandas_as_keys():
+    pandas = pytest.importorskip("pandas")
+    x = weft.arange(4.0)
+    rows = pandas.Series([3, 1], index=[7, 8])
+    assert x[rows].tolist() == x[pandas.Index([3, 1])].tolist() == [3, 1]
+    x[pandas.Series([0.5, 1.5, 2.5, 0.5]) > 1] = -1
+    assert x.tolist() == [0, -1, -1, 3]
+    with pytest.raises(IndexError, match="must be int64, int32 or bool, got object"):
+        x[pandas.Series(["a", "b"], dtype=object)]
