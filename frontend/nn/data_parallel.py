@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 
 from ..autograd import Variable
+from ..creation import zeros_like
 from ..distributed import started
 from ..distributed.collectives import write
 from ..distributed.comm_hooks import GradBucket
@@ -43,6 +44,7 @@ class DistributedDataParallel(Module):
     At first, parameters and buffers become those of rank 0. In a backward pass, gradients are averaged in buckets of
     bucket_cap_mb while the pass goes on; afterwards `.grad` has the same bits on all ranks. find_unused_parameters:
     some parameters may have no part in a loss; the gradient of one that no rank has used stays as it is.
+    static_graph: the same parameters have a part in every loss; here it means what find_unused_parameters means.
     broadcast_buffers: before each forward, buffers become those of rank 0. Keys of its state begin with `module.`
     """
 
@@ -72,7 +74,7 @@ class DistributedDataParallel(Module):
             _compare(module, self.process_group)
             _from_rank(0, [*module.parameters(), *module.buffers()], self.process_group)
         self._uneven = None
-        self._reducer = Reducer(named, self.process_group, bucket_cap_mb, find_unused_parameters)
+        self._reducer = Reducer(named, self.process_group, bucket_cap_mb, find_unused_parameters or static_graph)
 
     def forward(self, *inputs, **options):
         is_alone = self.process_group.n_ranks == 1
@@ -289,7 +291,7 @@ class Reducer:
 
 
 def _gradient_or_zeros(parameter):
-    return parameter * 0 if parameter.grad is None else parameter.grad
+    return zeros_like(parameter) if parameter.grad is None else parameter.grad
 
 
 def _buckets(parameters, cap_mb):
