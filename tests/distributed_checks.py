@@ -153,7 +153,8 @@ def check_async(rank, size):
         assert work.wait() and work.is_completed() and work.is_success()
     assert equal(x, tree([of_rank(k, (50000,)) for k in range(size)])) and equal(y, of_rank(0)) and z[0].item() == size
     dist.all_reduce(weft.ones(3), async_op=True)  # nobody waits for it
-    assert dist.barrier(async_op=True).wait()
+    assert dist.barrier(async_op=True).wait(timeout=timedelta(minutes=5))
+    raises(TypeError, "wait: timeout is a datetime.timedelta, not int", dist.barrier(async_op=True).wait, 3)
 
 
 def check_results_of_works(rank, size):

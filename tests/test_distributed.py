@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from distributed_parts import Checked, checks_of, needs_mpi, run_processes, run_text
+from distributed_parts import Checked, checks_of, mpiexec, needs_mpi, run_processes, run_text
 
 import weft
 from weft.runtime.distributed.waiting import has_completed
@@ -97,6 +97,16 @@ FAULTS = {
         "if rank == 1:\n    time.sleep(60)\ndist.barrier()\n",
         ["barrier, number 1 of its group, waits on rank 0", "not all other ranks have come to it within 0.3 s"],
     ),
+    "nobody comes to what is waited for": (
+        "from datetime import timedelta\nimport time\nif rank == 1:\n    time.sleep(60)\n"
+        "work = dist.all_reduce(weft.ones(3), async_op=True)\nwork.wait(timeout=timedelta(seconds=0.3))\n",
+        ["all_reduce, number 1 of its group, waits on rank 0", "not all other ranks have come to it within 0.3 s"],
+    ),
+    "nobody sends in time": (
+        "from datetime import timedelta\nimport time\nif rank == 1:\n    time.sleep(60)\n"
+        "dist.irecv(weft.ones(3), 1).wait(timedelta(seconds=0.3))\n",
+        ["recv waits on rank 0 at ", "the other rank has not come to it within 0.3 s"],
+    ),
     "a rank is killed": ("import os\nif rank == 1:\n    os.kill(os.getpid(), 9)\ndist.barrier()\n", []),
 }
 
@@ -109,6 +119,18 @@ def test_a_fault_ends_all_processes_and_is_named(fault, tmp_path):
     assert ended.returncode != 0
     for part in words:
         assert part in ended.stderr, ended.stderr
+
+
+def test_a_rank_that_fails_before_there_is_a_group_ends_all(tmp_path):
+    """mpiexec had not heard of it yet, and the others waited for it in MPI's initialisation for ever."""
+    needs_mpi()
+    program = "import weft.distributed as dist\nimport os\n"
+    program += "if os.environ.get('PMI_RANK', os.environ.get('OMPI_COMM_WORLD_RANK')) == '1':\n"
+    program += "    raise ValueError('no data')\ndist.init_process_group('mpi')\ndist.barrier()\n"
+    ended = run_text(tmp_path, 2, program)
+    assert ended.returncode != 0 and "ValueError: no data" in ended.stderr
+    if "Hydra" in subprocess.run([mpiexec(), "--version"], capture_output=True, text=True).stdout:
+        assert "rank 1 of 2 has failed at " in ended.stderr and "program.py:4: ValueError: no data" in ended.stderr
 
 
 def test_what_a_rank_says_last_is_read_before_all_are_ended(monkeypatch):

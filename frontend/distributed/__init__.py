@@ -11,7 +11,8 @@ docs/from_laptop_to_cluster.md shows how.
 
 from ..public import of_module
 from ..runtime.distributed.checks import DistributedError as DistError
-from ..runtime.distributed.group import ProcessGroup
+from ..runtime.distributed.endings import watch_the_beginning
+from ..runtime.distributed.group import ProcessGroup, world
 from ..utils.samplers import DistributedSampler
 from .collectives import (
     Work,
@@ -118,5 +119,6 @@ __all__ = [
     "set_debug_level",
 ]
 group = GroupMember
+watch_the_beginning(world)
 
 __getattr__, __dir__ = of_module(__name__)

@@ -24,8 +24,11 @@ class Work:
         self._group, self._work, self._deliver, self._written = group, work, deliver, written
 
     def wait(self, timeout=None):
-        """Wait until it has ended, and write its result. True."""
-        result = self._group.wait(self._work)
+        """Wait until it has ended, and write its result. True.
+
+        timeout: a datetime.timedelta, the group's if none is given. RuntimeError, naming rank and line, after it.
+        """
+        result = self._group.wait(self._work, seconds_of(timeout, "wait"))
         if self._deliver is not None:
             deliver, self._deliver = self._deliver, None
             deliver(result)
@@ -54,6 +57,13 @@ class Work:
     def _waited(self):
         self.wait()
         return list(self._written)
+
+
+def seconds_of(timeout, name):
+    """A datetime.timedelta in seconds; None if it is none, or zero, which PyTorch takes for none."""
+    if timeout is not None and not isinstance(timeout, timedelta):
+        raise TypeError(f"{name}: timeout is a datetime.timedelta, not {type(timeout).__name__}")
+    return timeout.total_seconds() if timeout else None
 
 
 def write(tensor, array):
@@ -267,7 +277,6 @@ def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
     group = member(group)
     if group is None:
         return
-    if timeout is not None and not isinstance(timeout, timedelta):
-        raise TypeError(f"monitored_barrier: timeout is a datetime.timedelta, not {type(timeout).__name__}")
-    seconds = group.timeout_seconds if timeout is None else timeout.total_seconds()
+    seconds = seconds_of(timeout, "monitored_barrier")
+    seconds = group.timeout_seconds if seconds is None else seconds
     monitored.monitored_barrier(group, seconds, wait_all_ranks, groups.world.farewells)

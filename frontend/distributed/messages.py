@@ -7,7 +7,7 @@ import numpy as np
 from ..runtime.distributed import group as groups
 from ..runtime.distributed.messages import finish
 from ..runtime.state.tensor import tensor_of
-from .collectives import place_of, write
+from .collectives import place_of, seconds_of, write
 from .started import described, member, values_of
 
 
@@ -18,8 +18,8 @@ class Transfer:
         self._transfer, self._tensor = transfer, tensor
 
     def wait(self, timeout=None):
-        """Wait until it is sent, or has come and been written. True."""
-        transfer = finish(self._transfer, groups.world.farewells)
+        """Wait until it is sent, or has come and been written, as long as timeout says, a datetime.timedelta. True."""
+        transfer = finish(self._transfer, groups.world.farewells, seconds_of(timeout, "wait"))
         if self._tensor is not None:
             tensor, self._tensor = self._tensor, None
             write(tensor, transfer.result)

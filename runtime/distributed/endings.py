@@ -9,6 +9,7 @@ mpiexec, which ends the others.
 import array
 import atexit
 import os
+import signal
 import stat
 import sys
 import time
@@ -29,6 +30,7 @@ _POLITE_SECONDS = 600
 _SECONDS_FOR_OTHERS_TO_FAIL = 0.5
 _SECONDS_TO_BE_READ = 30  # in vain only if mpiexec has ended, or is not read itself
 _SECONDS_TO_BE_PASSED_ON = 0.05
+_SECONDS_FOR_OTHERS_TO_BEGIN = 10
 _HAS_FAILED = None  # in place of counts
 
 
@@ -88,15 +90,7 @@ class Farewells:
 
     def _fail(self, kind, error, trace):
         self.hook(kind, error, trace)
-        rank, size = self.communicator.rank, self.communicator.size
-        what = traceback.format_exception_only(kind, error)[-1].strip()
-        print(
-            f"weft.distributed: rank {rank} of {size} has failed at {_line(trace)}: {what}\n"
-            "weft.distributed: all processes are ended",
-            file=sys.stderr,
-            flush=True,
-        )
-        sys.stdout.flush()
+        _name(self.communicator.rank, self.communicator.size, kind, error, trace)
         try:
             self._let_others_fail()
             let_read(sys.stderr, sys.stdout)
@@ -113,6 +107,45 @@ class Farewells:
             if len(self.failed | self.received.keys()) == len(requests):
                 break
             patience.pause()
+
+
+def watch_the_beginning(world):
+    """An exception before there is a group ends all processes too. mpiexec of MPICH only sees processes that have
+    initialised MPI: the others would wait for this one in theirs, for ever. Open MPI's sees all."""
+    if int(os.environ.get("PMI_SIZE", 1)) > 1 and os.environ.get("PMI_RANK") and hasattr(signal, "alarm"):
+        sys.excepthook = _Beginning(sys.excepthook, world)
+
+
+class _Beginning:
+    """The hook of exceptions from the import of weft.distributed on. It does nothing once there is a group."""
+
+    def __init__(self, hook, world):
+        self.hook, self.world = hook, world
+
+    def __call__(self, kind, error, trace):
+        self.hook(kind, error, trace)
+        if self.world.farewells is not None:
+            return
+        _name(os.environ["PMI_RANK"], os.environ["PMI_SIZE"], kind, error, trace)
+        let_read(sys.stderr, sys.stdout)
+        # Initialising waits for the others. When some never do, this signal ends the process, and mpiexec the others.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_SECONDS_FOR_OTHERS_TO_BEGIN)
+        try:
+            load().COMM_WORLD.Abort(_FAILED)
+        except RuntimeError:  # no mpi4py: nobody can wait
+            signal.alarm(0)
+
+
+def _name(rank, size, kind, error, trace):
+    what = traceback.format_exception_only(kind, error)[-1].strip()
+    print(
+        f"weft.distributed: rank {rank} of {size} has failed at {_line(trace)}: {what}\n"
+        "weft.distributed: all processes are ended",
+        file=sys.stderr,
+        flush=True,
+    )
+    sys.stdout.flush()
 
 
 def let_read(*files):

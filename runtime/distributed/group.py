@@ -82,9 +82,9 @@ class ProcessGroup:
             limit = min(limit, work.slot)
         self.works = [work for work in self.works if not work.has_ended]
 
-    def wait(self, work):
-        """The result of a work."""
-        patience = Patience()
+    def wait(self, work, seconds=None):
+        """The result of a work. `seconds`: how long to wait for it, in place of the group's timeout."""
+        patience, limit = Patience(), self.timeout_seconds if seconds is None else seconds
         while not work.has_ended:
             if self.error is not None:
                 raise self.error  # after which nothing of the group goes on
@@ -92,17 +92,17 @@ class ProcessGroup:
             if not work.has_ended:
                 patience.pause()
                 if patience.is_time_to_look():
-                    self.look_for_trouble(work, patience.seconds())
+                    self.look_for_trouble(work, patience.seconds(), limit)
         if work.error is not None:
             self.error = self.error or work.error
             raise work.error
         return work.result
 
-    def look_for_trouble(self, work, seconds):
+    def look_for_trouble(self, work, seconds, limit):
         """Raise a DistributedError if a work cannot end any more, or has taken too long."""
         trouble = world.farewells.missing(self, work.number) if world.farewells else None
-        if trouble is None and seconds > self.timeout_seconds:
-            trouble = f"not all other ranks have come to it within {self.timeout_seconds:g} s"
+        if trouble is None and seconds > limit:
+            trouble = f"not all other ranks have come to it within {limit:g} s"
         if trouble is not None:
             self.works.clear()
             rank = world.group.place if world.group else self.place

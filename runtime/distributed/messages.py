@@ -116,10 +116,11 @@ class Receipt:
         return f"rank {ended[0]} has ended" if len(ended) == 1 else "all other ranks have ended"
 
 
-def finish(transfer, farewells):
-    """Wait until a message has been sent, or has come."""
+def finish(transfer, farewells, seconds=None):
+    """Wait until a message has been sent, or has come. `seconds`: how long, in place of the group's timeout."""
     patience = Patience()
     group = transfer.messages.group
+    limit = group.timeout_seconds if seconds is None else seconds
     while True:
         transfer.advance()
         if transfer.has_ended:
@@ -127,13 +128,13 @@ def finish(transfer, farewells):
         patience.pause()
         group.advance()
         if patience.is_time_to_look():
-            _look(transfer, farewells, patience.seconds(), group)
+            _look(transfer, farewells, patience.seconds(), limit)
 
 
-def _look(transfer, farewells, seconds, group):
-    trouble = transfer.trouble(farewells)
-    if trouble is None and seconds > group.timeout_seconds:
-        trouble = f"the other rank has not come to it within {group.timeout_seconds:g} s"
+def _look(transfer, farewells, seconds, limit):
+    group, trouble = transfer.messages.group, transfer.trouble(farewells)
+    if trouble is None and seconds > limit:
+        trouble = f"the other rank has not come to it within {limit:g} s"
     if trouble is not None:
         raise checks.DistributedError(
             f"{transfer.name} waits on rank {group.ranks[group.place]} at {transfer.line}, but {trouble}"
