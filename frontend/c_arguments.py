@@ -1,6 +1,8 @@
-"""The arguments of C functions: arrays, each with a name. A dict or a tuple of arrays becomes one for each array in it.
+"""Arguments and results of C functions: arrays, each with a name. A dict or a tuple of arrays is one for each in it.
 
 f(params, x), params = {"w": [3], "b": []}   ->   f(params_w [3], params_b, x)
+return {"loss": [], "z": [5]}                ->   result_loss, result_z [5]
+return [], [5]                               ->   result0, result1 [5]
 """
 
 import inspect
@@ -42,10 +44,30 @@ def _paths(name, spec):
     """A name for each leaf: its argument's, and the keys that lead to it."""
     if spec.is_leaf():
         return [name]
-    keys = getattr(spec.context, "_fields", None) or getattr(spec.context, "names", None) or spec.context
-    if not isinstance(keys, (list, tuple)) or len(keys) != len(spec.children_specs):
-        keys = range(len(spec.children_specs))
+    keys = _keys(spec) or range(len(spec.children_specs))
     return [path for key, child in zip(keys, spec.children_specs) for path in _paths(f"{name}_{key}", child)]
+
+
+def _keys(spec):
+    """Those of a dict or a named tuple; None of what has only places."""
+    keys = getattr(spec.context, "_fields", None) or getattr(spec.context, "names", None) or spec.context
+    return keys if isinstance(keys, (list, tuple)) and len(keys) == len(spec.children_specs) else None
+
+
+def result_names(leaves, spec, taken):
+    """A name in C for each leaf of what a function returns, but for None: after the keys that lead to it, where there
+    are any, and none of those `taken`."""
+    n_results, found = sum(x is not None for x in leaves), []
+    if not _has_keys(spec):
+        return ["result"] if n_results == 1 else [f"result{k}" for k in range(n_results)]
+    for path, x in zip(_paths("result", spec), leaves):
+        if x is not None:
+            found.append(c_names.distinct(c_names.spelled(path), {*taken, *found}))
+    return found
+
+
+def _has_keys(spec):
+    return not spec.is_leaf() and (_keys(spec) is not None or any(map(_has_keys, spec.children_specs)))
 
 
 def _example(x):

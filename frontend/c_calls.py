@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from . import c_names
+from .c_arguments import result_names
 from .c_optimizers import NOTHING, followed
 from .compiled import compile
 from .compiler.export_entry import Data, Field, FieldFollowed, Given, Own
@@ -140,14 +141,14 @@ def _memory_of(array):
     return as_strided(array, (reach,), (array.itemsize,)).tobytes()
 
 
-def results_of(result, run, labels):
+def results_of(result, run, program):
     """name -> Result."""
-    leaves = [x for x in tree_flatten(result)[0] if x is not None]
+    leaves, spec = tree_flatten(result)
+    labels = program.result_names or result_names(leaves, spec, program.argument_names)
+    leaves = [x for x in leaves if x is not None]
     for x in leaves:
         if not isinstance(x, Tensor):
             raise ValueError(f"export: the function returns a {type(x).__name__}; results must be tensors")
-    if labels is None:
-        labels = ["result"] if len(leaves) == 1 else [f"result{k}" for k in range(len(leaves))]
     found = {label: Result(_output_of(x, run.outputs, label), x._data) for label, x in zip(labels, leaves)}
     first = {}
     for label, result in found.items():

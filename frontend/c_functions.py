@@ -185,7 +185,7 @@ def known(name, program, of, between=lambda: None):
     _check_numbers(run, again, before, found)
     # The state that is exported is what the last call has left.
     state |= found.fields
-    results = results_of(result, again, program.result_names)
+    results = results_of(result, again, program)
     layout = Layout(tuple(state), tuple(results), len(arguments))
     arguments += [Parameter(label, "result", found.array) for label, found in results.items()]
     if state:

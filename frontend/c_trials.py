@@ -148,7 +148,7 @@ class Trials:
         return opened(self.first.run.stretch, self.parts, scope)
 
     def results_of(self, trial):
-        return results_of(trial.result, trial.run, self.program.result_names)
+        return results_of(trial.result, trial.run, self.program)
 
     def open_numbers(self):
         """(slot, type, polynomial) of the run-time numbers that follow the extents."""

@@ -39,7 +39,8 @@ def export(
     function: whatever weft.compile takes whole; it must not read values in the middle, nor draw random numbers.
     example_args: a tuple. Tensors and arrays give shape and type of the C functions' arguments; what else there is
     (numbers, flags) is what it is here for good. A dict or a tuple of arrays becomes an argument for each array in it,
-    called `params_weight` after the key: weft.func.functional_call has its parameters as arguments that way.
+    called `params_weight` after the key: weft.func.functional_call has its parameters as arguments that way. What is
+    returned is `result`, `result0` and so on of a tuple, or `result_loss` after the key.
     path: without an ending; its last part is the name of the C function.
     gradients: also `<name>_value_and_grad`, for all floating arguments; the function then returns one number, as does
     hvp: also `<name>_hvp`, the product of the Hessian with a vector for each floating argument.

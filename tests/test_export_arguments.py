@@ -67,3 +67,29 @@ def test_an_extent_of_an_array_in_a_dict():
     axes = {"data_x": {0: "n"}, "data_y": {0: "n"}}
     native = weft.aot(f, ({"x": weft.ones(4), "y": weft.ones(4)},), dynamic_shapes=axes)
     assert native(np.full(7, 2.0, np.float32), np.ones(7, np.float32)) == 14.0
+
+
+def results_of(native):
+    return [part.split(" (")[0] for part in repr(native.value).split("int ")[1].split(", ") if "(result)" in part]
+
+
+def test_results_are_called_after_their_keys():
+    x, three = weft.ones(3), np.float32([1, 2, 3])
+
+    def fitted(x):
+        return {"loss": x.sum(), "new": [x * 2, x * 3], "none": None}
+
+    native = weft.aot(fitted, (x,))
+    assert results_of(native) == ["result_loss", "result_new_0", "result_new_1"]
+    loss, *scaled = native(three)
+    assert loss == 6.0 and [found.tolist() for found in scaled] == [[2, 4, 6], [3, 6, 9]]
+    native = weft.aot(lambda x: Line(x.mean(), x * 2), (x,), dynamic_shapes={"x": {0: "n"}})
+    assert results_of(native) == ["result_slope", "result_offset"]
+    assert native(np.ones(5, np.float32))[1].tolist() == [2] * 5
+    assert results_of(weft.aot(lambda x: (x.sum(), {"a-b": x * 2, "a b": x * 3}), (x,))) == [
+        "result_0",
+        "result_1_a_b",
+        "result_1_a_b_",
+    ]
+    assert results_of(weft.aot(lambda result_b: {"b": result_b * 2}, (x,))) == ["result_b_"]
+    assert results_of(weft.aot(lambda x: (x.sum(), None, x * 2), (x,))) == ["result0", "result1"]
