@@ -77,6 +77,7 @@ def _example(x):
 
 
 def _argument_names(function, count):
+    function = getattr(function, "forward", function)  # of a module: its call takes anything
     try:
         names = [p.name for p in inspect.signature(function).parameters.values() if p.kind < p.VAR_POSITIONAL]
     except (TypeError, ValueError):

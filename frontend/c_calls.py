@@ -1,6 +1,5 @@
 """Calls of a function that is exported: the program of one, and what each of its arrays is to a caller in C."""
 
-import inspect
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,7 +8,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from . import c_names
 from .c_arguments import result_names
-from .c_optimizers import NOTHING, followed
+from .c_optimizers import NOTHING, followed, things_outside
 from .compiled import compile
 from .compiler.export_entry import Data, Field, FieldFollowed, Given, Own
 from .runtime.programs.capture import capturing
@@ -190,11 +189,7 @@ def formulas_by_slot(run, found):
 def _names_outside(function):
     """id of array -> a name for it in C: of tensors, modules and optimizers that a function finds outside."""
     found = {}
-    try:
-        outside = inspect.getclosurevars(inspect.unwrap(function))
-    except TypeError:
-        return found
-    for name, thing in [*outside.nonlocals.items(), *outside.globals.items()]:
+    for name, thing in things_outside(function).items():
         for path, x in _tensors_of(name, thing):
             found.setdefault(id(x._data), c_names.spelled(path))
     return found

@@ -15,7 +15,7 @@ _MOST = 4  # every further one doubles how often the function is called, and how
 def open_axes(dynamic_shapes, args):
     """(name of each extent -> its number in the examples, for each argument the (axis, extent) that are open). `args`:
     name -> example."""
-    if not dynamic_shapes:
+    if dynamic_shapes is None:
         return {}, [()] * len(args)
     named = _by_name(dynamic_shapes, args)
     axes = [_axes_of(name, named.get(name), x) for name, x in args.items()]
@@ -41,6 +41,11 @@ def _check_extent(extent, numbers, args):
 
 
 def _by_name(dynamic_shapes, args):
+    if not isinstance(dynamic_shapes, (dict, list, tuple)):
+        raise ValueError(
+            f'export: dynamic_shapes={dynamic_shapes!r}: it must be a dict such as {{"x": {{0: "n"}}}}, or a tuple of '
+            "one for each argument"
+        )
     if not isinstance(dynamic_shapes, dict):
         dynamic_shapes = dict(zip(args, dynamic_shapes))
     unknown = sorted(map(str, dynamic_shapes.keys() - args.keys()))
@@ -51,6 +56,11 @@ def _by_name(dynamic_shapes, args):
 
 def _axes_of(name, wanted, x):
     """(axis, name of the extent) of the open axes of an argument."""
+    if not isinstance(wanted, (dict, list, tuple, type(None))):
+        raise ValueError(
+            f"export: dynamic_shapes[{name!r}] is {wanted!r}; it must be a dict of axes and names of their extents, "
+            'such as {0: "n"}'
+        )
     items = wanted.items() if isinstance(wanted, dict) else enumerate(wanted or ())
     found = [(axis, extent) for axis, extent in items if extent is not None]
     for axis, extent in found:

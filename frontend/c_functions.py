@@ -143,7 +143,8 @@ def _own(x, is_known):
 
 def _one_number(value):
     if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point():
-        what = f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        is_tensor = isinstance(value, Tensor)
+        what = f"{value.dtype.name} of shape {tuple(value.shape)}" if is_tensor else type(value).__name__
         raise ValueError(f"export: gradients are those of one floating number, but the function returns {what}")
     return value.reshape(())
 

@@ -163,9 +163,19 @@ def _differ(x, y):
 # --- what optimizers are called ---------------------------------------------------------------------------------------
 def optimizer_names(function):
     """id of optimizer -> its name in C, of those that a function finds outside."""
+    things = things_outside(function).items()
+    return {id(x): c_names.spelled(name) for name, x in things if hasattr(x, "param_groups")}
+
+
+def things_outside(function):
+    """name -> what a function finds outside: what it closes over, attributes of the object that it is or whose method
+    it is, globals. A module is called "module"."""
+    function = inspect.unwrap(function)
+    owner = getattr(function, "__self__", None) if inspect.ismethod(function) else function
+    own = {"module": owner} if hasattr(owner, "named_parameters") else getattr(owner, "__dict__", {})
     try:
-        outside = inspect.getclosurevars(inspect.unwrap(function))
+        outside = inspect.getclosurevars(function if inspect.isroutine(function) else type(function).__call__)
     except TypeError:
-        return {}
-    things = {**outside.globals, **outside.nonlocals}
-    return {id(x): c_names.spelled(name) for name, x in things.items() if hasattr(x, "param_groups")}
+        return dict(own)
+    found = {**outside.nonlocals, **own}
+    return {**found, **{name: thing for name, thing in outside.globals.items() if name not in found}}

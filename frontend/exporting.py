@@ -68,7 +68,10 @@ def export(
     path = Path(path)
     name = path.name
     if not c_names.is_function_name(name):
-        raise ValueError(f"export: the last part of the path names a C function, and {name!r} cannot be one's name")
+        without = f"; {path.stem!r} could, without its ending" if c_names.is_function_name(path.stem) else ""
+        raise ValueError(
+            f"export: the last part of the path names a C function, and {name!r} cannot be one's name{without}"
+        )
     functions, state, code = _made(
         name, function, example_args, gradients, hvp, target, dynamic_shapes, threads, learning_rates
     )

@@ -295,7 +295,9 @@ def test_what_cannot_be_exported_says_why():
     there = weft.ones(2)
     assert "a tensor that was there before" in refused(lambda x: (x * 2, there), x)
     assert "returns a float" in refused(lambda x: (x * 2, 1.0), x)
-    assert "one floating number, but the function returns of shape (3,)" in refused(lambda x: x * 2, x, gradients=True)
+    assert "one floating number, but the function returns float32 of shape (3,)" in refused(
+        lambda x: x * 2, x, gradients=True
+    )
     assert "no argument is a tensor of floats" in refused(lambda k: k.sum(), weft.arange(3), gradients=True)
     assert "example_args must be a tuple" in str(pytest.raises(ValueError, weft.aot, lambda x: x * 2, x).value)
     rates = iter([0.1, 0.2, 0.3])
@@ -305,6 +307,8 @@ def test_what_cannot_be_exported_says_why():
 def test_nothing_is_written_that_would_be_wrong(tmp_path):
     with pytest.raises(ValueError, match="cannot be one's name"):
         weft.export(lambda x: x * 2, (weft.ones(3),), tmp_path / "two words")
+    with pytest.raises(ValueError, match="'f.o' cannot be one's name; 'f' could, without its ending"):
+        weft.export(lambda x: x * 2, (weft.ones(3),), tmp_path / "f.o")
     with pytest.raises(ValueError, match="must be 'native' or one of"):
         weft.export(lambda x: x * 2, (weft.ones(3),), tmp_path / "f", target="sparc")
     with pytest.raises(RuntimeError, match="complex64 has no generated kernels"):
@@ -366,6 +370,14 @@ def test_the_description(tmp_path):
     with pytest.raises(ValueError, match="was made for aarch64"):
         weft.export(step, (x, y), tmp_path / "other", target="aarch64")
         weft.load_exported(tmp_path / "other")
+    with pytest.raises(AttributeError, match="step has no hvp; it was made without hvp=True"):
+        weft.load_exported(tmp_path / "step").hvp(x, y)
+    files.object.write_bytes(files.object.read_bytes()[:600])
+    with pytest.raises(ValueError, match="step.o is not the object that weft.export has written"):
+        weft.load_exported(tmp_path / "step")
+    files.description.write_text("{}")
+    with pytest.raises(ValueError, match="step.json is no description"):
+        weft.load_exported(tmp_path / "step")
 
 
 # --- from C -----------------------------------------------------------------------------------------------------------

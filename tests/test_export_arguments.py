@@ -93,3 +93,34 @@ def test_results_are_called_after_their_keys():
     ]
     assert results_of(weft.aot(lambda result_b: {"b": result_b * 2}, (x,))) == ["result_b_"]
     assert results_of(weft.aot(lambda x: (x.sum(), None, x * 2), (x,))) == ["result0", "result1"]
+
+
+class Trainer:
+    def __init__(self):
+        self.model, self.n_steps = nn.Linear(3, 2), weft.zeros(())
+        self.optimizer = weft.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(self, x):
+        self.optimizer.zero_grad()
+        loss = self.model(x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.n_steps.add_(1)
+        return loss
+
+    __call__ = step
+
+
+def test_methods_objects_and_modules_have_names_for_what_is_theirs():
+    for made in (Trainer().step, Trainer()):
+        native = weft.aot(made, (weft.ones(4, 3),))
+        buffers = ["optimizer_0_momentum_buffer", "optimizer_1_momentum_buffer"]
+        assert sorted(native.state) == ["model_bias", "model_weight", "n_steps", *buffers]
+        native(np.ones((4, 3), np.float32))
+        assert native.state["n_steps"] == 4  # three calls showed what it computes
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    for made in (model, model.forward):
+        native = weft.aot(made, (weft.ones(4, 3),), dynamic_shapes={"input": {0: "n"}})
+        names = ["num_batches_tracked", "running_mean", "running_var"]
+        assert sorted(native.state) == [f"module_1_{name}" for name in names]
+        assert native(np.ones((7, 3), np.float32)).shape == (7, 4)

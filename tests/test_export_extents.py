@@ -143,6 +143,8 @@ def made_outside(x):
         (lambda x: x * 2, {"z": {0: "n"}}, r"dynamic_shapes names \['z'\]; the arguments are \['x'\]"),
         (lambda x: x * 2, {"x": {1: "n"}}, "must be an axis of a tensor of 1 dimensions"),
         (lambda x: x * 2, {"x": {0: 5}}, "the name of its extent"),
+        (lambda x: x * 2, {"x": 0}, r"dynamic_shapes\['x'\] is 0; it must be a dict of axes"),
+        (lambda x: x * 2, 0, "dynamic_shapes=0: it must be a dict such as"),
         (lambda x: x * 2, {"x": {0: "x"}}, "must be a name in C that no argument has"),
         (lambda x, y: x.sum() + y.sum(), ({0: "n"}, {0: "n"}), r"the examples have \[5, 7\] as 'n'"),
         (at_the_border, {"x": {0: "n"}}, "does not compute the same for extents of 5 and of 13"),

@@ -211,6 +211,11 @@ class NativeFunctions:
     def __call__(self, *arguments):
         return self.value(*arguments)
 
+    def __getattr__(self, name):
+        wanted = {"value_and_grad": "gradients=True", "hvp": "hvp=True"}.get(name)
+        said = f"; it was made without {wanted}" if wanted else ""
+        raise AttributeError(f"{self.__dict__.get('name', 'NativeFunctions')} has no {name}{said}")
+
     def __repr__(self):
         kinds = [k for k in ("value", "value_and_grad", "hvp") if hasattr(self, k)]
         return f"<weft native functions {self.name}: {', '.join(kinds)}>"
@@ -220,15 +225,22 @@ def load_exported(path):
     """What `weft.export(..., path)` has written, to be called from Python: a NativeFunctions.
 
     Loads machine code from `path`.o: load only what you trust. Raises OSError if a file is missing, ValueError if it
-    was made for another kind of processor.
+    was made for another kind of processor or is not whole.
     """
     import json
 
     path = Path(path)
     description = json.loads(path.with_name(f"{path.name}.json").read_text(encoding="utf-8"))
+    if not isinstance(description, dict) or not {"name", "target", "functions"} <= description.keys():
+        raise ValueError(f"{path}.json is no description that weft.export has written")
     if (description["target"] == "aarch64") != (jit.target().triple.split("-")[0] == "aarch64"):
         raise ValueError(f"{path}.o was made for {description['target']}, and this is {jit.target().triple}")
-    return loaded(path.with_name(f"{path.name}.o").read_bytes(), description)
+    code = path.with_name(f"{path.name}.o").read_bytes()
+    try:
+        return loaded(code, description)
+    except (RuntimeError, KeyError) as error:
+        what = f"{path}.o is not the object that weft.export has written with {path}.json"
+        raise ValueError(f"{what}: {error}") from error
 
 
 def loaded(code, description):
