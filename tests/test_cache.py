@@ -248,26 +248,32 @@ def test_no_home(fresh_default, monkeypatch):
 
 
 # --- the fingerprint --------------------------------------------------------------------------------------------------
-def test_what_the_fingerprint_names():
+@pytest.fixture
+def of_this_cpu(monkeypatch):
+    """Whatever CPU the tests are run for."""
+    monkeypatch.delenv("WEFT_CPU", raising=False)
+
+
+def test_what_the_fingerprint_names(of_this_cpu):
     lines = dict(line.split(" ", 1) for line in fingerprint().splitlines())
     assert set(lines) == {"format", "weft", "numpy", "llvmlite", "python", "target", "cpu", "features"}
     assert lines["llvmlite"].split()[0] == __import__("llvmlite").__version__
     assert len(lines["weft"]) == 64 and lines["features"]
 
 
-def test_it_changes_with_the_cpu_and_the_files_are_not_shared(monkeypatch, cache):
+def test_it_changes_with_the_cpu_and_the_files_are_not_shared(of_this_cpu, monkeypatch, cache):
     before = fingerprint()
     cache.put("key", PAYLOAD)
     lesser = jit.target()._replace(features=jit.target().features.rpartition(" ")[0])
-    monkeypatch.setattr(cache_module, "target", lambda: lesser)
-    assert fingerprint() != before
-    assert cache.get("key") is None
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(cache_module, "target", lambda: lesser)
+        assert fingerprint() != before
+        assert cache.get("key") is None
     assert fingerprint() == before
     assert cache.get("key").payload == PAYLOAD
 
 
-def test_it_changes_with_the_cpu_asked_for(monkeypatch):
+def test_it_changes_with_the_cpu_asked_for(of_this_cpu, monkeypatch):
     before = fingerprint()
     monkeypatch.setenv("WEFT_CPU", "x86-64-v3")
     assert fingerprint() != before

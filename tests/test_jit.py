@@ -295,6 +295,7 @@ def test_where_there_is_no_proc_llvm_describes_the_cpu(monkeypatch):
     def missing(*_, **__):
         raise FileNotFoundError
 
+    monkeypatch.delenv("WEFT_CPU", raising=False)  # the target of this CPU is meant
     monkeypatch.setattr(jit, "open", missing, raising=False)
     cpu, features = jit._processor()
     assert cpu and ("avx512f" in features.split()) == (jit.target().float_lanes == 16)
