@@ -398,6 +398,11 @@ class CompiledFunction(Calls):
             return self
         return BoundCall(self, instance)
 
+    @property
+    def compiled_module(self):
+        """What was compiled: a module has its parameters, where this is an attribute of it."""
+        return self._given
+
     def __deepcopy__(self, memo):
         return CompiledFunction(copy.deepcopy(self._given, memo), self._fullgraph, self._dynamic, self._background)
 

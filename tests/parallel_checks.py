@@ -127,6 +127,17 @@ def trained(compiled, rank, n_steps=8, **options):
     return [*losses, *model.parameters()], function
 
 
+def check_compiled_modules_are_wrapped(rank, size):
+    weft.manual_seed(0)
+    model = DistributedDataParallel(weft.compile(nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))))
+    assert list(model.state_dict())[0] == "module.0.weight"
+    for _ in range(3):
+        model.zero_grad()
+        loss_of(model, rank).backward()
+        gradients = [p.grad for p in model.parameters()]
+        assert len(gradients) == 4 and all(map(equal, gradients, averages(model, size)))
+
+
 def check_whole_steps_compiled_have_the_bits_of_eager_mode(rank, size):
     for options in ({}, {"find_unused_parameters": True}):
         eager, _ = trained(False, rank, **options)

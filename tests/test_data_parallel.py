@@ -11,7 +11,8 @@ from weft import nn
 
 CHECKS = ["check_" + name for name in str.split("""
     parameters_are_those_of_rank_0 gradients_are_averages_with_equal_bits no_sync_adds_up unused_parameters
-    buffers_are_those_of_rank_0 models_that_differ_are_errors whole_steps_compiled_have_the_bits_of_eager_mode
+    buffers_are_those_of_rank_0 models_that_differ_are_errors compiled_modules_are_wrapped
+    whole_steps_compiled_have_the_bits_of_eager_mode
     exchanges_begin_while_the_backward_goes_on losses_are_those_of_one_process
     ranks_may_have_different_numbers_of_batches the_end_of_one_rank_may_be_that_of_all
     communication_hooks hooks_of_ones_own hooks_in_compiled_steps_have_the_bits_of_eager_mode what_hooks_may_not_be

@@ -102,6 +102,10 @@ class Module:
             # The tensor itself: layers know weft's own classes of tensors.
             self.__dict__.pop(name, None)
             self.register_buffer(name, value.detach(), value.persistent)
+        elif callable(value) and isinstance(getattr(value, "compiled_module", None), Module):
+            # Its parameters are those of the module, by the same names; calls go to what is compiled.
+            self._place("_modules", name, value.compiled_module, "module")
+            self.__dict__[name] = value
         else:
             self._assign_plain(name, value)
 
