@@ -8,9 +8,8 @@ import weakref
 from contextlib import contextmanager
 from time import perf_counter
 
-from . import made_anew
 from .array_arguments import taking_arrays
-from .contest import ALL_FOLLOWED, EAGER, NEVER, REPLAYED, Contest, has_history, timed
+from .contest import ALL_FOLLOWED, NEVER, timed
 from .decorated import reduced
 from .dynamic import openings
 from .explain import breaks, explain
@@ -26,12 +25,13 @@ from .runtime.record.frame import Frame
 from .runtime.record.frame_run import run
 from .runtime.replay.bound_call import BoundCall
 from .runtime.replay.bound_call import install as call_methods_natively
-from .runtime.replay.compiled_call import EAGERLY, N_LEFT, Calls, install
+from .runtime.replay.compiled_call import install
 from .runtime.replay.frame_usual import NOT_STARTED
-from .runtime.replay.usual_arguments import arguments_of
+from .runtime.replay.usual_arguments import arguments_of, leaves_of
 from .runtime.replay.usual_learning import usual_frame
 from .runtime.state.modes import state, watching
 from .signatures import WARNED_AT, Recordings, anew_often, difference, eager_from_now, flattened, out_of_paths
+from .trials import Trials
 from .ways import ways_of
 
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")  # all the same here
@@ -50,10 +50,11 @@ def compile(
 ):
     """Compile a function of tensors, or a module: same results, bit for bit, in native code.
 
-    The Python function runs on every call, so control flow, closures and side effects behave as ever; what its ops
-    compute, including backward() and optimizer steps inside, runs as one native program per path. What cannot be
-    compiled runs eagerly; `f.explain()` says what, where and why. A NumPy array given for a parameter that is annotated
-    as weft.Tensor comes in as the tensor that shows its memory (weft.from_numpy).
+    The Python function runs on every call, so control flow, closures and side effects behave as ever (one that is
+    proved to do nothing but ops need not, as long as all that it reads is what it was); what its ops compute,
+    including backward() and optimizer steps inside, runs as one native program per path. What cannot be compiled runs
+    eagerly; `f.explain()` says what, where and why. A NumPy array given for a parameter that is annotated as
+    weft.Tensor comes in as the tensor that shows its memory (weft.from_numpy).
 
         @weft.compile
         def step(x, y):
@@ -88,7 +89,7 @@ def compile(
     return CompiledFunction(function, fullgraph, dynamic, background)._made_by_decorator()
 
 
-class CompiledFunction(Calls):
+class CompiledFunction(Trials):
     """A function whose calls are recorded once per signature and replayed."""
 
     def __init__(self, function, fullgraph=False, dynamic=None, background=False):
@@ -101,12 +102,7 @@ class CompiledFunction(Calls):
         self._recordings = Recordings()
         self._warned = set()  # what has been said of them
         self._dynamic, self._sizes = dynamic, None if dynamic is False else Sizes(Loops())
-        self._contest = Contest()
-        # How many calls come before one that is timed, and whether they run eagerly.
-        self._n_left, self._eagerly = self._number(N_LEFT), self._number(EAGERLY)
-        self._n_left.value = NEVER if fullgraph else self._contest.pause
-        # Whether they do because all are quicker so than followed (ways.py), and how many do before one is looked at.
-        self._unasked, self._n_unasked = False, _UNASKED
+        self._begin_trials()
         self._counted = None  # how often it was called, if it is not known to last
 
     def _made_by_decorator(self):
@@ -140,93 +136,6 @@ class CompiledFunction(Calls):
                 return result
         return self._call(usual, args, kwargs)
 
-    def _timed(self, args, kwargs):
-        """A call that is timed, to find out whether eager calls are quicker (contest.py)."""
-        self._n_left.value, contest = 1, self._contest
-        if captures:
-            return self(*args, **kwargs)
-        if self._is_waiting():
-            self._n_left.value = contest.pause
-            return self(*args, **kwargs)
-        if contest.is_eager and not contest.for_nodes:
-            return self._looked_at(args, kwargs)
-        if self._counted is not None:
-            self._lasts()
-        if self._unasked:
-            return self._asked_again(args, kwargs)
-        if contest.for_nodes:
-            self._n_left.value, self._eagerly.value = contest.end(is_eager=False), False
-            return self(*args, **kwargs)
-        way = contest.way(self._expected(args, kwargs))
-        if way is None:
-            self._n_left.value = contest.nothing_to_find_out()
-            return self(*args, **kwargs)
-        self._eagerly.value = way is not REPLAYED
-        result, seconds = timed(self, args, kwargs)
-        self._has_taken(way, result, seconds)
-        if contest.is_eager:
-            _call_natively()
-        return result
-
-    def _looked_at(self, args, kwargs):
-        """One of the eager calls after a trial that they have won."""
-        self._n_left.value = self._contest.look_after
-        result, seconds = timed(self._function, args, kwargs)
-        self._has_taken(EAGER, result, seconds)
-        return result
-
-    def _has_taken(self, way, result, seconds):
-        contest = self._contest
-        if way is not REPLAYED and has_history(result):
-            self._n_left.value = contest.end(is_eager=False)
-        else:
-            self._n_left.value = contest.took(way, seconds)
-        self._eagerly.value = contest.is_eager
-
-    def _lasts(self):
-        """It has been called more often than functions that are made anew all the time."""
-        self._counted.has_lasted()
-        self._counted = None
-        self._eagerly.value = False
-
-    def _stay_eager(self, ways):
-        """A call runs eagerly, since that is quicker than to follow it. Where all calls are of its kind, the next ones
-        do so too, without being asked."""
-        n = min(ways.n_left - 1, self._n_unasked)
-        if not ways.is_eager or n <= 0 or len(self._recordings) > 1 or self._contest.is_eager:
-            return
-        if self._counted is not None:
-            self._lasts()
-        ways.n_left -= n
-        self._n_left.value, self._eagerly.value, self._unasked = n, True, True
-        _call_natively()
-
-    def _asked_again(self, args, kwargs):
-        """A call after many that were not asked. The more of them there have been in a row, the more follow: looking
-        at one may take as long as dozens of eager calls."""
-        self._n_left.value, self._eagerly.value, self._unasked = self._contest.pause, False, False
-        self._n_unasked = min(2 * self._n_unasked, _MOST_UNASKED)
-        result = self(*args, **kwargs)
-        if not self._unasked:
-            self._n_unasked = _UNASKED
-        return result
-
-    def _needs_nodes(self):
-        """Calls are run again after their end, most of them: the next ones run eagerly."""
-        if self._contest.pause < NEVER:
-            self._n_left.value, self._eagerly.value = self._contest.needs_nodes(), True
-
-    def _why_eager(self):
-        """Why calls run eagerly at present, if they do."""
-        if self._contest.for_nodes:
-            return "because those before were differentiated in ways for which each had to be run again"
-        if self._contest.is_eager:
-            return f"which was quicker: {self._contest.described()}"
-        if self._eagerly.value and not self._unasked:
-            n = made_anew.PAYS_AFTER
-            return f"for now: the last ones that were made of the same code were called less than {n} times each"
-        return None
-
     def _call_watched(self, args, kwargs):
         """A call where Python of the user's sees every node that is made: there are nodes only in eager mode."""
         recording = self._recording_of(args, kwargs, [])
@@ -236,11 +145,12 @@ class CompiledFunction(Calls):
 
     def _again(self, usual, args, kwargs):
         """The call as one like the last, or NOT_STARTED if it does not begin like that."""
-        if usual.structure is not None:
-            leaves = usual.pick(args, kwargs)
-        else:
-            leaves = None if kwargs else args
-        result = NOT_STARTED if leaves is None else usual.call_in_python(self._function, leaves, args, kwargs)
+        leaves = leaves_of(usual, args, kwargs)
+        return NOT_STARTED if leaves is None else self._begun(usual, leaves, args, kwargs, self._function)
+
+    def _begun(self, usual, leaves, args, kwargs, function):
+        """The same with these leaves of the arguments."""
+        result = usual.call_in_python(function, leaves, args, kwargs)
         if result is not NOT_STARTED:
             self._took(args, kwargs, self._learn_from(usual, leaves))
         return result
@@ -281,13 +191,9 @@ class CompiledFunction(Calls):
             self._ask_soon()
         return result
 
-    def _ask_soon(self):
-        """No call was like two before: whether eager calls are quicker is found out sooner."""
-        if self._fullgraph or self._contest.seconds or self._contest.pause == NEVER:
-            return
-        if self._counted is not None:
-            self._counted.leave(0)
-        self._n_left.value = 0
+    @staticmethod
+    def _call_natively():
+        _call_natively()
 
     def _learn(self, ended, structure, types):
         """A call with such arguments ended in this frame. Returns the UsualFrame for calls like it, or None."""
@@ -368,7 +274,8 @@ class CompiledFunction(Calls):
         if args or kwargs:
             self(*args, **kwargs)
         cost_of_a_read = functools.partial(seconds_of_a_read, _always_replayed)
-        return explain(self._name, self._recordings, verbose, self._sizes, cost_of_a_read, self._why_eager())
+        return explain(self._name, self._recordings, verbose, self._sizes, cost_of_a_read, self._why_eager(),
+                       () if self._whole is None else self._whole.lines(self._ways))  # fmt: skip
 
     def finish_compiling(self):
         """With background=True: wait until the programs that calls so far have asked for are there. (The next call may
@@ -378,10 +285,6 @@ class CompiledFunction(Calls):
                 job.wait()
             for function in recording.derivatives:
                 function.finish_compiling()
-
-    def _is_waiting(self):
-        """Whether programs are being made in the background."""
-        return any(recording.is_waiting() for recording in self._recordings.values())
 
     @property
     def breaks(self):
@@ -421,7 +324,6 @@ class CompiledFunction(Calls):
 
 
 set_compile(CompiledFunction)
-_UNASKED, _MOST_UNASKED = 256, 8192  # eager calls, before the arguments are looked at again
 _listening = []  # lists that get every function of which something is recorded
 _calls = [CompiledFunction.__call__]  # what calls go to: the one before the last is the Python function
 

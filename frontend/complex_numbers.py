@@ -1,7 +1,6 @@
 """Complex numbers in PyTorch's spelling: made of parts, taken apart, conjugated."""
 
 import math
-import warnings
 
 from .compiler.dtypes import dtype_of
 from .compiler.ops import comparison, transcendental
@@ -9,6 +8,7 @@ from .compiler.ops import complex_numbers as ops
 from .compiler.ops.table import OpError
 from .operands import to_dtype
 from .runtime.state.modes import state
+from .runtime.state.said import warn
 from .runtime.state.tensor import Tensor
 from .shaping import transpose
 
@@ -94,7 +94,7 @@ def converted(input, dtype):
     dtype = dtype_of(dtype)
     if not input.dtype.is_complex or dtype.is_complex or not dtype.category:
         return to_dtype(input, dtype)
-    warnings.warn("Casting complex values to real discards the imaginary part", stacklevel=3)
+    warn("Casting complex values to real discards the imaginary part", stacklevel=3)
     return comparison.cast(input, dtype=dtype)
 
 

@@ -22,6 +22,7 @@ AFTER, _LONGER = 32, 4
 MOST_UNASKED = 128  # calls that come before the next question, where there was nothing to find out
 ALL_FOLLOWED = 8  # so many, if all of them were followed step by step
 NEVER = 2**60
+LOOKED_INTO_AFTER = 32  # so many, and ever more, before one is looked into (whole_calls.py)
 REPLAYED, EAGER, WARMING = "replayed", "eager", "warming"
 # The calls of a trial. Those that warm count for nothing: eager mode has native code for what has come some dozens of
 # times. Blocks, because calls may differ in turn.
@@ -80,6 +81,10 @@ class Contest:
             self.seconds = {REPLAYED: [], EAGER: [], WARMING: []}
             self.limit = (_LONG_IN_PYTHON if runs_python(usual) else _LONG) if is_few else 0.0
         return TRIAL[self._n_tried]
+
+    def is_going_on(self):
+        """Whether calls are being timed."""
+        return self._n_tried > 0
 
     def nothing_to_find_out(self):
         """How many calls come before the next question, which takes as long as a small call."""

@@ -61,10 +61,11 @@ def _break(key, count, costs):
     return found
 
 
-def explain(name, recordings, verbose=False, sizes=None, seconds_of_a_read=lambda: None, why_eager=None):
+def explain(name, recordings, verbose=False, sizes=None, seconds_of_a_read=lambda: None, why_eager=None, of_python=()):
     lines = _head(name, recordings.values(), seconds_of_a_read)
     if why_eager is not None:
         lines.append(f"calls run eagerly, {why_eager}")
+    lines += of_python
     for signature, recording in recordings.items():
         lines += _recording_lines(signature, recording, verbose)
     if recordings.reasons:

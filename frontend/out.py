@@ -5,7 +5,6 @@ check_apart  what it asks of the memory of operands; write_apart is both, write_
 taking_out   a function that has no such keyword, with it; take_out does so for a module
 """
 
-import warnings
 from functools import lru_cache, wraps
 from inspect import unwrap
 
@@ -19,6 +18,7 @@ from .compiler.ops.view import clone
 from .numpy_words import BY_NUMPY
 from .runtime.eager.gate import apply_inplace
 from .runtime.state.modes import state, watching
+from .runtime.state.said import warn
 from .runtime.state.storage import Storage
 from .runtime.state.tensor import Tensor, shape_of
 
@@ -127,7 +127,7 @@ def _one_each(function, out, result):
 
 def _resize(out, result):
     if out.numel():
-        warnings.warn(
+        warn(
             f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not "
             f"match the required output shape {list(result.shape)}. Give an output of that shape, or an empty one.",
             stacklevel=4,

@@ -25,6 +25,7 @@ from .runtime.replay.prepared_call import ARRAY, OTHER, TENSOR, NativeCall
 from .runtime.state.attributes import refusal, same
 from .runtime.state.modes import autocasting, state, watching
 from .runtime.state.random import default_generator
+from .runtime.state.said import n_warnings
 from .runtime.state.tensor import Tensor
 
 _FIRST_WAIT, _LONGEST_WAIT = 6, 4096
@@ -83,7 +84,7 @@ class Look:
         self.compared = []
         self.copied = []  # those of them that the call has read copies of, without gaps
         self.read = False
-        self._draws = _draws()
+        self._draws, self._n_warnings = _draws(), n_warnings()
 
     def __enter__(self):
         state.looks_on = self
@@ -133,6 +134,14 @@ class Look:
             if not is_named and (vid not in self.made or id(_owner(x._data)) in given):
                 raise Impure("it reads a tensor that is found nowhere in its code, as a part of an argument")
 
+    def what_else(self):
+        """Of what would not be the same without its Python, or None."""
+        if self.read:
+            return "its Python reads values of a tensor"
+        if self._draws != _draws():
+            return "it draws random numbers"
+        return None if self._n_warnings == n_warnings() else "it warns of something"
+
     def reason(self):
         """Why calls like this one cannot be prepared, or None: after the call."""
         frame = self.frame
@@ -140,10 +149,8 @@ class Look:
             return "calls are not replayed"
         if frame.segments or frame.eager_ops or frame.program is None:
             return "a call is not one program"
-        if self.read:
-            return "its Python reads values of a tensor"
-        if self._draws != _draws():
-            return "it draws random numbers"
+        if self.what_else() is not None:
+            return self.what_else()
         if frame.needed.views or frame.needed.commits or not set(self.results) <= {*frame.needed.live}:
             return "it changes a tensor, or a result is one that was there before"
         return None

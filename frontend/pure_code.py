@@ -34,6 +34,7 @@ from .pure_values import (
     is_plain_object,
 )
 from .runtime.replay import native_layout
+from .runtime.replay.compiled_call import Calls
 from .runtime.state.tensor import Tensor
 
 # Of tensors: what changes them, or what others see of them; of lists and dicts that a call makes, what is theirs.
@@ -87,12 +88,14 @@ class Impure(Exception):
         super().__init__(reason + where)
 
 
-def reads_of(function):
-    """The Reads of a function. Raises Impure."""
+def reads_of(function, *given):
+    """The Reads of a function that is given these objects, besides tensors and plain values. Raises Impure."""
     if sys.version_info[:2] > _LAST_KNOWN:
         raise Impure("the code of this version of Python is not known")
     reads = Reads()
     reads.add_value(function, "the function", None, None)
+    for x in given:
+        reads.add_value(x, "an argument", None, None)
     reads.seal()
     return reads
 
@@ -140,6 +143,10 @@ class Reads:
             self._add_array(value, name, code, line)
         elif kind is types.ModuleType:
             self._add_container(value)
+        elif isinstance(value, Calls):
+            # In another call it is the function that it was made of.
+            self.attributes.append((value, "function", value.function))
+            self.add_value(value.function, name, code, line)
         elif is_harmless(value):
             return
         elif isinstance(value, Module):
@@ -250,6 +257,8 @@ class Reads:
                 self._of_known_objects.add(what)
             elif name in _REFUSED:
                 raise Impure(_refusal(name, what), code, line)
+            if name == "IS_OP" and not self._is_of_values(before):
+                raise Impure("it asks whether two names are of one object", code, line)
             if name == "IMPORT_NAME":
                 self._add_import(what, level.argval, code, line)
             before, level = step, before
@@ -262,6 +271,17 @@ class Reads:
         for inner in code.co_consts:
             if isinstance(inner, types.CodeType):
                 self._add_code(inner, globals_, {name: cells.get(name) for name in inner.co_freevars})
+
+    def _is_of_values(self, step):
+        """Whether an instruction leaves something on the stack that no argument is, other than by its value."""
+        if step is None or step.opname not in ("LOAD_CONST", "LOAD_GLOBAL", "LOAD_DEREF", *_OF_ATTRIBUTES):
+            return False
+        found = [value for _, name, value in (*self.items, *self.attributes) if name == step.argval]
+        if step.opname == "LOAD_CONST":
+            found = []
+        elif step.opname == "LOAD_DEREF":
+            found = [value for _, value in self.cells]
+        return not any(isinstance(value, (Tensor, list, dict, np.ndarray)) for value in found)
 
     def _add_free(self, opname, name, cells, code, line):
         """A variable of the function around this one, unless that is part of the same call."""
@@ -385,6 +405,10 @@ class Reads:
 
     def _add_absent(self, namespace, name):
         self.absent.append((namespace, name, None))
+
+    def containers(self):
+        """The lists and dicts among what it reads."""
+        return [*(items for items, _ in self.lists), *(items for items, *_ in self.dicts)]
 
     # --- comparing ----------------------------------------------------------------------------------------------------
     def seal(self):

@@ -1,7 +1,5 @@
 """Short-time Fourier transforms: spectra of windows that move over a signal, and the signal that has such spectra."""
 
-import warnings
-
 import numpy as np
 
 from . import fft as transforms
@@ -9,6 +7,7 @@ from .compiler.ops.table import OpError
 from .complex_numbers import view_as_real
 from .creation import ones, zeros
 from .functions import index_add, index_select
+from .runtime.state.said import warn
 from .runtime.state.tensor import tensor_of
 from .shaping import cat, narrow, reshape, transpose, unsqueeze
 
@@ -150,7 +149,7 @@ def istft(
         raise RuntimeError(f"istft: window overlap add min: {least}; every element of the signal needs a window")
     signal = narrow(added_up(parts * window), -1, start, kept) / weights
     if end > whole:
-        warnings.warn("istft: the signal is shorter than `length`; it is padded with zeros at its end", stacklevel=2)
+        warn("istft: the signal is shorter than `length`; it is padded with zeros at its end", stacklevel=2)
         signal = cat([signal, zeros((*batch, end - whole), dtype=signal.dtype)], -1)
     return signal
 

@@ -28,9 +28,16 @@ def replayed_however_often(monkeypatch):
     """What is tested is what happens in a compiled call, so time does not decide whether there are any."""
     if "weft" in sys.modules:
         monkeypatch.setattr("weft.contest.AFTER", import_module("weft.contest").NEVER)
+        monkeypatch.setattr("weft.contest.LOOKED_INTO_AFTER", 5)
         monkeypatch.setattr("weft.made_anew.PAYS_AFTER", 0)
         monkeypatch.setattr("weft.ways.LONG", float("inf"))
         monkeypatch.setattr("weft.runtime.replay.usual_learning.PAYS_AFTER", 0)
+
+
+@pytest.fixture
+def python_runs(monkeypatch):
+    """Calls of compiled functions run their Python, whatever is known of it."""
+    monkeypatch.setattr("weft.contest.LOOKED_INTO_AFTER", import_module("weft.contest").NEVER)
 
 
 @pytest.fixture

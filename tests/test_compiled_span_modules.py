@@ -12,6 +12,8 @@ from weft import nn
 from weft.nn import functional as F
 from weft.runtime.replay import frame_usual, native
 
+pytestmark = pytest.mark.usefixtures("python_runs")
+
 
 # --- what one call does differently -----------------------------------------------------------------------------------
 def odd_call(change, *layers, loss_of=F.cross_entropy, keep=False):

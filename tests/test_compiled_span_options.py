@@ -5,6 +5,8 @@ from compiled_twin import assert_same, error_of, leaf
 
 import weft
 
+pytestmark = pytest.mark.usefixtures("python_runs")
+
 
 def python_calls(function, monkeypatch, module, name):
     """How often 6 calls that are replayed come to a function of a module."""

@@ -23,6 +23,8 @@ import weft
 from weft import nn
 from weft.nn import functional as F
 
+pytestmark = pytest.mark.usefixtures("python_runs")
+
 
 # --- optimizers -------------------------------------------------------------------------------------------------------
 def _option(name, value):

@@ -26,6 +26,8 @@ from weft import nn
 from weft.nn import functional as F
 from weft.runtime.replay import frame_usual
 
+pytestmark = pytest.mark.usefixtures("python_runs")
+
 # --- that it is done --------------------------------------------------------------------------------------------------
 
 

@@ -43,7 +43,7 @@ def test_what_is_called_inside_is_neither_counted_nor_timed(alone):
 
 @pytest.mark.parametrize("n_left", [0, 1, 100])
 def test_it_goes_from_the_call_around_it_to_its_own_function(n_left):
-    inner = weft.compile(lambda x: x * 3)
+    inner = weft.compile(lambda x: x * 3 if print else x)  # print may do anything: its Python runs
     outer = weft.compile(lambda x: inner(x) + inner(x))
     x = weft.randn(4)
     settled(inner, x)
@@ -149,7 +149,7 @@ def test_a_trial_that_is_due_waits_for_a_call_of_its_own(monkeypatch):
     inner, x = weft.compile(lambda x: x * 3), weft.ones(2)
     for _ in range(60):
         outer(x)
-    assert inner._contest._n_tried == 0 and inner._n_left.value == 20
+    assert inner._contest._n_tried == 0 and inner._n_left.value + inner._n_besides == 20
     for _ in range(60):
         assert inner(x).tolist() == [3.0, 3.0]
     assert inner._contest.seconds

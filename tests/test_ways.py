@@ -3,7 +3,7 @@
 import pytest
 
 import weft
-from weft import compiled
+from weft import trials
 from weft.runtime.replay.frame_usual import UsualFrame
 from weft.ways import AFTER, AFTER_LONG, Ways
 
@@ -205,7 +205,7 @@ def test_eager_calls_that_are_quicker_are_not_asked_each_time():
 
 def test_the_longer_all_calls_are_eager_ones_the_less_is_asked():
     f = weft.compile(lambda x: x * 2)
-    x, long = weft.arange(3.0), 2 * compiled._MOST_UNASKED
+    x, long = weft.arange(3.0), 2 * trials._MOST_UNASKED
     f(x)
     (recording,) = f.recordings
     recording.ways = Ways()
@@ -220,7 +220,7 @@ def test_the_longer_all_calls_are_eager_ones_the_less_is_asked():
 
     recording.ways.is_eager, recording.ways.n_left, recording.replays = True, 100 * long, []
     f._unasked = True
-    first = compiled._UNASKED
+    first = trials._UNASKED
     assert pauses(7) == [2 * first, 4 * first, 8 * first, 16 * first, *[32 * first] * 3]
     # One call goes another way: the arguments are looked at sooner again.
     recording.ways.is_eager = False

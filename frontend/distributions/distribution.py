@@ -9,7 +9,6 @@ Parameters are attributes by the names in `arg_constraints`; `expand` finds them
 compiled call they run what is pending, so build distributions there with validate_args=False.
 """
 
-import warnings
 from functools import update_wrapper
 
 from ..autograd import grad
@@ -18,6 +17,7 @@ from ..compiler.ops.comparison import satisfied
 from ..creation import randn, tensor
 from ..nn import functional as F
 from ..runtime.state.modes import enable_grad, no_grad, state
+from ..runtime.state.said import warn
 from ..runtime.state.size import Size
 from ..runtime.state.tensor import Tensor
 from ..shaping import broadcast_tensors
@@ -88,7 +88,7 @@ class Distribution:
         try:
             needed = self.arg_constraints
         except NotImplementedError:
-            warnings.warn(
+            warn(
                 f"{type(self)} does not define `arg_constraints`. Please set `arg_constraints = {{}}` or initialize "
                 "the distribution with `validate_args=False` to turn off validation.",
                 stacklevel=4,
@@ -213,7 +213,7 @@ class Distribution:
         if any(a != b and 1 not in (a, b) for a, b in zip(reversed(value.shape), reversed(expected))):
             raise ValueError(f"Value is not broadcastable with batch_shape+event_shape: {value.shape} vs {expected}.")
         if self.support is None:
-            warnings.warn(
+            warn(
                 f"{type(self)} does not define `support` to enable sample validation. Please initialize the "
                 "distribution with `validate_args=False` to turn off validation.",
                 stacklevel=3,

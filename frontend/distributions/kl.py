@@ -5,7 +5,6 @@ where p has draws that q cannot have, which makes the divergence infinite.
 """
 
 import math
-import warnings
 
 from ..autograd import grad
 from ..creation import eye, full_like
@@ -13,6 +12,7 @@ from ..functions import where
 from ..linalg import solve_triangular
 from ..nn import functional as F
 from ..runtime.state.modes import enable_grad
+from ..runtime.state.said import warn
 from .categories import Categorical, OneHotCategorical
 from .counts import Bernoulli, Binomial, Geometric, Poisson
 from .distribution import Distribution, ExponentialFamily, euler_constant, sum_rightmost
@@ -57,7 +57,7 @@ def _formula_of(type_p, type_q):
     by_p = min(matches, key=lambda pair: (_distance(type_p, pair[0]), _distance(type_q, pair[1])))
     by_q = min(matches, key=lambda pair: (_distance(type_q, pair[1]), _distance(type_p, pair[0])))
     if _FORMULAS[by_p] is not _FORMULAS[by_q]:
-        warnings.warn(
+        warn(
             f"Ambiguous kl_divergence({type_p.__name__}, {type_q.__name__}). Please "
             f"register_kl({by_p[0].__name__}, {by_q[1].__name__})",
             RuntimeWarning,

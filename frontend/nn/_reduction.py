@@ -1,6 +1,6 @@
 """weft.nn._reduction: how losses of other authors read the names of reductions, and PyTorch's older two arguments."""
 
-import warnings
+from ..runtime.state.said import warn
 
 _NUMBERS = {"none": 0, "mean": 1, "elementwise_mean": 1, "sum": 2}
 
@@ -10,7 +10,7 @@ def get_enum(reduction):
     if reduction not in _NUMBERS:
         raise ValueError(f"{reduction} is not a valid value for reduction")
     if reduction == "elementwise_mean":
-        warnings.warn("reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.", stacklevel=2)
+        warn("reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.", stacklevel=2)
     return _NUMBERS[reduction]
 
 
@@ -20,7 +20,7 @@ def legacy_get_string(size_average, reduce, emit_warning=True):
     found = ("mean" if size_average else "sum") if reduce else "none"
     if emit_warning:
         text = f"size_average and reduce args will be deprecated, please use reduction='{found}' instead."
-        warnings.warn(text, stacklevel=2)
+        warn(text, stacklevel=2)
     return found
 
 

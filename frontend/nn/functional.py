@@ -6,7 +6,6 @@ tensors all the same: the input stays as it is.
 """
 
 import math
-import warnings
 
 from ..casting import lowered
 from ..compiler import dtypes
@@ -35,6 +34,7 @@ from ..public import of_module
 from ..reductions import renorm
 from ..runtime.state import random
 from ..runtime.state.modes import no_grad, state
+from ..runtime.state.said import warn
 from ..runtime.state.tensor import Tensor
 from .loss_functions import (
     binary_cross_entropy,
@@ -224,7 +224,7 @@ def _softmax_axis(name, x, dim):
         return axis
     if dim is None:
         dim = 0 if rank in (0, 1, 3) else 1
-        warnings.warn(
+        warn(
             f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim={dim}.",
             stacklevel=3,
         )

@@ -1,7 +1,6 @@
 """Losses as functions: per-element (or per-row) losses, then `reduction` "mean", "sum" or "none"."""
 
 import math
-import warnings
 
 from ..casting import widened
 from ..compiler.ops import OpError, indexing, neural, statistics, transcendental
@@ -11,6 +10,7 @@ from ..compiler.ops.reduction import sum_
 from ..compiler.ops.view import permute
 from ..operands import tensor_of
 from ..runtime.state.marks import spanned
+from ..runtime.state.said import warn
 from ..runtime.state.tensor import Tensor
 
 
@@ -18,9 +18,7 @@ def reduction_of(name, kind, size_average=None, reduce=None, allowed=("none", "m
     """The reduction that a user names, or means by PyTorch's older `size_average` and `reduce`."""
     if size_average is not None or reduce is not None:
         kind = ("mean" if size_average in (None, True) else "sum") if reduce in (None, True) else "none"
-        warnings.warn(
-            f"size_average and reduce args will be deprecated, please use reduction='{kind}' instead.", stacklevel=3
-        )
+        warn(f"size_average and reduce args will be deprecated, please use reduction='{kind}' instead.", stacklevel=3)
     if kind not in allowed:
         raise ValueError(f"{name}: {kind} is not a valid value for reduction; it must be one of {', '.join(allowed)}")
     return kind
@@ -50,7 +48,7 @@ def _weighted(name, loss, input, weight):
 # --- numbers against numbers ----------------------------------------------------------------------------------------
 def _warn_of_broadcast(x, target):
     if x.shape != target.shape:
-        warnings.warn(
+        warn(
             f"Using a target size ({target.shape}) that is different to the input size ({x.shape}). "
             "This will likely lead to incorrect results due to broadcasting. "
             "Please ensure they have the same size.",

@@ -112,6 +112,7 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         self._counts = self._counts_with_nodes = None
         self.common = {}  # id of another UsualFrame -> (how many entries both begin with, that frame)
         self.native_start = None  # what native code reads to begin calls with this frame (compiled_call.py)
+        self.next_look = 0  # how many calls come before one that may be looked into (frontend/whole_calls.py)
         self.tried = ()  # those that have departed from the call that this one goes on with
         self.outputs = []  # the arrays that the program has just written
         has_history = any(self.metas[v].history for v in [*alive, *(v for s in self.segments for v in s.made)])

@@ -235,7 +235,7 @@ class NativeReplay:
         t = native_text
         self.shared = install()
         self.words = words = _constants().copy()
-        self.held = [methods, ends, learn]
+        self.held, self.whole = [methods, ends, learn], None
         self.fill(t.ENTRIES, [words_of_entry(self.held, e) for e in frame.entries], t.ENTRY_WORDS)
         self.entries, self.spans, self.span_tables = self.held[-1], {}, {}
         words[t.N_ENTRIES] = len(frame.entries) - 1
@@ -309,6 +309,11 @@ class NativeReplay:
         """From now on the functions of this object make what stands for the call, and open it."""
         self.held.append(end)
         self.words[native_text.MAKE_END : native_text.MAKE_END + 2] = list(map(id, end.functions))
+
+    def take_whole(self, whole):
+        """From now on calls like this begin with asking a WholeCall for their results; None: with their Python."""
+        self.words[native_text.WHOLE], self.whole = 0, whole
+        self.words[native_text.WHOLE] = 0 if whole is None else id(whole.function)
 
     # --- spans (frame_spans.py) -------------------------------------------------------------------------------------
     def add_call(self, start, key, enabled, guards, appended, numbers, end, result, roots):

@@ -46,8 +46,7 @@ def _call(module, layout):
     _start(f, arguments)
     f.count(f.word(t.RECORDING_CALLS), 0)
     f.store(f.words, shared, shared_active)
-    kwargs = b.select(b.cmp("eq", f.argument(3), f.word(t.NONE)), NULL, f.argument(3))
-    result = f.python("PyObject_Call", [f.argument(0), f.argument(2), kwargs])
+    result = _result(f)
     f.store(NULL, shared, shared_active)
     with b.when(b.cmp("eq", result, NULL)):
         _keep_error(f, t.CLOSE_AFTER_ERROR)
@@ -72,6 +71,22 @@ def _call(module, layout):
     b.branch(done)
     b.start(done)
     f.finish(result)
+
+
+def _result(f):
+    """What the function returns; null if it raises. Where it is known what it does (whole_call.py) it does not run."""
+    b, place, none = f.b, f.b.alloca(PTR), f.word(t.NONE)
+    b.store(none, place)
+    with b.when(b.cmp("ne", f.word(t.WHOLE), NULL)):
+        found = f.without_collecting(lambda: f.call(t.WHOLE, b.offset(b.arguments[1], 1, 8), 1))
+        b.store(found, place)
+        with b.when(b.cmp("eq", found, none)):
+            f.python("Py_DecRef", [none], "void")
+    # A result that is None is none that it could give.
+    with b.when(b.cmp("eq", b.load(place, PTR), none)):
+        kwargs = b.select(b.cmp("eq", f.argument(3), none), NULL, f.argument(3))
+        b.store(f.python("PyObject_Call", [f.argument(0), f.argument(2), kwargs]), place)
+    return b.load(place, PTR)
 
 
 def _end(f, result):

@@ -19,17 +19,16 @@ from ...compiler.translate.kinds import (
     List,
     Maybe,
     Object,
-    ObjectKind,
     Rows,
     Steals,
     Struct,
     Tuple,
     offset_of,
 )
-from ...compiler.translate.language import METHOD, External, cast, load_at, native, require
+from ...compiler.translate.language import METHOD, cast, load_at, native, require
 from ..code import translated
 from ..code.kernels import address_of
-from ..code.native_kinds import TensorObject, get_attribute
+from ..code.native_kinds import TensorObject
 from ..code.packing import Packed
 from ..eager.eager_call import are_alike
 from ..eager.eager_computing import unheld
@@ -39,58 +38,10 @@ from ..state.modes import autocasting, watching
 from ..state.tensor import Tensor
 from . import eager_native
 from . import native as objects
+from .native_reads import ReadWords, read_words, require_same
 
 ARRAY, TENSOR, OTHER = range(3)
 _LIES_WELL = 0x101  # NumPy's flags of an array without gaps, whose elements are aligned
-
-keys_of = External("PyDict_Keys", (Dict,), List, fails="null", quiet=True, python=list)
-values_of = External("PyDict_Values", (Dict,), List, fails="null", quiet=True, python=lambda x: [*x.values()])
-compare_memory = External("memcmp", (I64, I64, I64), I32, quiet=True)
-cell_value = External("PyCell_Get", (Object,), Maybe(Object), quiet=True, python=lambda cell: cell.cell_contents)
-ClassObject = ObjectKind("Class", type, {"version": ("type_version", I32)})
-
-
-class Item(Struct):
-    """Of a dict; of an object an attribute; of a cell what is in it."""
-
-    holder: Object
-    name: Object
-    value: Object
-
-
-class Version(Struct):
-    kind: Object
-    number: I64
-
-
-class ListParts(Struct):
-    holder: Object
-    parts: Rows(Object)
-
-
-class DictParts(Struct):
-    holder: Object
-    keys: Rows(Object)
-    parts: Rows(Object)
-
-
-class Bytes(Struct):
-    """Of an array. extents: its shape, then its strides. at: where the bytes begin. wanted: a copy of them."""
-
-    array: Object
-    data: I64
-    dtype: Object
-    ndim: I64
-    extents: Rows(I64)
-    at: I64
-    wanted: I64
-    n_bytes: I64
-
-
-class Outside(Struct):
-    tensor: Object
-    array: Object
-    requires_grad: Object
 
 
 class Argument(Struct):
@@ -114,15 +65,7 @@ class Output(Struct):
 
 class Words(Struct):
     slow: Object
-    items: Rows(Item)
-    absent: Rows(Item)
-    attributes: Rows(Item)
-    cells: Rows(Item)
-    classes: Rows(Version)
-    lists: Rows(ListParts)
-    dicts: Rows(DictParts)
-    arrays: Rows(Bytes)
-    outside: Rows(Outside)
+    reads: Rows(ReadWords)
     arguments: Rows(Argument)
     outputs: Rows(Output)
     array_class: Object
@@ -144,7 +87,7 @@ def call(words: Words, values: Object) -> Object:
     given = cast(Tuple, values)
     require(len(given) == len(words.arguments))
     require(len(cast(List, watching)) == 0 and len(cast(Dict, autocasting)) == 0 and len(cast(List, captures)) == 0)
-    require_same(words)
+    require_same(words.reads[0])
     for k in range(len(given)):
         require(fits(words, words.arguments[k], given[k]))
     outputs = new_outputs(words)
@@ -159,65 +102,6 @@ def call(words: Words, values: Object) -> Object:
     require(words.program(words.table_at) == 0)
     words.calls += 1
     return outputs
-
-
-# --- what the function reads ------------------------------------------------------------------------------------------
-@native()
-def require_same(words: Words):
-    for row in words.items:
-        found = cast(Dict, row.holder).get(row.name)
-        if found is None:
-            require(False)
-        else:
-            require(found is row.value)
-    for row in words.absent:
-        require(cast(Dict, row.holder).get(row.name) is None)
-    for row in words.classes:
-        require(cast(ClassObject, row.kind).version == row.number)
-    for row in words.cells:
-        require(cell_value(row.holder) is row.value)
-    for row in words.attributes:
-        require(get_attribute(row.holder, row.name) is row.value)
-    for row in words.lists:
-        require(are_parts(cast(List, row.holder), row.parts))
-    for row in words.dicts:
-        require(len(cast(Dict, row.holder)) == len(row.parts))
-        require(are_parts(keys_of(cast(Dict, row.holder)), row.keys))
-        require(are_parts(values_of(cast(Dict, row.holder)), row.parts))
-    for row in words.outside:
-        require(is_unchanged(row))
-    for row in words.arrays:
-        require(is_same_array(row))
-
-
-@native(inline=True)
-def are_parts(found: List, wanted: Rows(Object)) -> Bool:
-    same = len(found) == len(wanted)
-    for k in range(len(wanted)):
-        same = same and found[k] is wanted[k]
-    return same
-
-
-@native()
-def is_same_array(row: Bytes) -> Bool:
-    array = cast(ArrayObject, row.array)
-    if array.data != row.data or array.dtype is not row.dtype or array.ndim != row.ndim:
-        return False
-    for d in range(row.ndim):
-        if (
-            load_at(I64, array.shape, d) != row.extents[d]
-            or load_at(I64, array.strides, d) != row.extents[row.ndim + d]
-        ):
-            return False
-    return compare_memory(row.at, row.wanted, row.n_bytes) == 0
-
-
-@native()
-def is_unchanged(row: Outside) -> Bool:
-    tensor = cast(TensorObject, row.tensor)
-    if tensor._data is not row.array or tensor._requires_grad is not row.requires_grad:
-        return False
-    return tensor._node is None and tensor._frame is None
 
 
 # --- arguments and results --------------------------------------------------------------------------------------------
@@ -282,12 +166,7 @@ class NativeCall:
         shapes = [np.array(shape, np.int64) for shape, _ in program.outputs]
         words = Words(
             slow=slow,
-            **{name: [Item(holder=h, name=n, value=v) for h, n, v in reads[name]] for name in _ITEMS},
-            classes=[Version(kind=kind, number=number) for kind, number in reads["classes"]],
-            lists=[ListParts(holder=h, parts=parts) for h, parts in reads["lists"]],
-            dicts=[DictParts(holder=h, keys=keys, parts=parts) for h, keys, parts in reads["dicts"]],
-            arrays=[_bytes(read) for read in reads["arrays"]],
-            outside=[Outside(tensor=t, array=t._data, requires_grad=t._requires_grad) for t in outside],
+            reads=[read_words(reads, outside)],
             arguments=[_argument(program, *one) for one in arguments],
             outputs=[
                 Output(dtype=dtype, ndim=len(n), shape=address_of(n), pool=pool)
@@ -310,23 +189,6 @@ class NativeCall:
     @property
     def calls(self):
         return self._packed.read("calls")
-
-
-_ITEMS = ("items", "absent", "attributes", "cells")
-
-
-def _bytes(read):
-    data, shape, strides, dtype = read.layout
-    return Bytes(
-        array=read.array,
-        data=data,
-        dtype=dtype,
-        ndim=len(shape),
-        extents=[*shape, *strides],
-        at=read.at,
-        wanted=address_of(read.copy),
-        n_bytes=read.n_bytes,
-    )
 
 
 def _argument(program, kind, value, dtype, shape, position):

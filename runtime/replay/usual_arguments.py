@@ -115,3 +115,10 @@ def arguments_of(args, kwargs):
     structure = structure_of((args, kwargs), leaves)
     simple = not kwargs and len(leaves) == len(args) and all(x is y for x, y in zip(args, leaves))
     return (None if simple else structure), list(map(type, leaves))
+
+
+def leaves_of(frame, args, kwargs):
+    """Of arguments that look like those of a UsualFrame's calls; else None."""
+    if frame.structure is not None:
+        return frame.pick(args, kwargs)
+    return None if kwargs else args

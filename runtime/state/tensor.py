@@ -9,7 +9,6 @@ r"""The Tensor: an array, and how it came about.
 Only state and what the runtime needs is here; methods users call are attached by the frontend.
 """
 
-import warnings
 import weakref
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from ...compiler import dtypes
 from ...compiler.ops.table import OpError
 from .modes import inferring, state
+from .said import warn
 from .size import Size
 from .storage import SHARERS_CHECKED, InferenceStorage, Storage, is_apart
 
@@ -334,7 +334,7 @@ def _say_no_leaf(tensor):
     """Warn of .grad of a tensor that gets none."""
     retained = getattr(tensor._node, "retained", None) or {}
     if not any(reference() is tensor for reference in retained.values()):
-        warnings.warn(
+        warn(
             "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
             "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf "
             "Tensor, use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make "

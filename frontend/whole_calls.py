@@ -1,0 +1,191 @@
+"""Calls of a compiled function whose Python need not run: of one that is known to do the same ops again.
+
+Replaying a call runs the function, which compares every op with the one before. If its code is proved to do nothing but
+ops (`pure_code.py`), and all that it reads outside is what it was, then it would find nothing new: the call is taken as
+a whole, in native code (runtime/replay/whole_call.py), and ends as any replayed call does.
+
+One call is looked at first. It must have been like those before; its Python must not have read the memory of any tensor
+nor changed what it was given; and what it returns must be tensors that it computed, or was given, and plain values, in
+lists, tuples and dicts that it made.
+"""
+
+from .prepared import Look
+from .pure_code import Impure, reads_of
+from .runtime.programs.recording import BACKWARD, GRADIENTS, UPDATE
+from .runtime.replay import native_layout
+from .runtime.replay.frame_usual import NOT_STARTED, UsualFrame
+from .runtime.replay.usual_arguments import structure_of
+from .runtime.replay.whole_call import (
+    AS_DICT,
+    AS_LIST,
+    AS_TUPLE,
+    COMPUTED,
+    CONSTANT,
+    GIVEN,
+    WholeCall,
+)
+from .runtime.state.attributes import refusal
+from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor
+
+_FIRST_PAUSE, _LONGER = 256, 4
+_MOST_PIECES = 256
+_CONTAINERS = {tuple: AS_TUPLE, list: AS_LIST, dict: AS_DICT}
+
+
+class WholeCalls:
+    """Which ways that the calls of one function go are taken without its Python. `reason`: why the last one is not, if
+    one is not."""
+
+    def __init__(self, function):
+        self._function, self.reason = function, None
+
+    def look_at(self, usual, leaves, args, kwargs, run):
+        """run(function) calls the function as one that uses this UsualFrame; what it gives."""
+        # What is of no use is found out ever more seldom: proving it takes as long as a hundred calls or more.
+        usual.next_look = max(_FIRST_PAUSE, _LONGER * usual.recording.calls)
+        usual._native.take_whole(None)
+        try:
+            reads = self._reads_of(leaves)
+        except Impure as reason:
+            self.reason = str(reason)
+            return run(self._function)
+        given = structure_and_leaves(args, kwargs)
+        with _Look(leaves, reads, (args, kwargs)) as look:
+
+            def function(*args, **kwargs):
+                result = self._function(*args, **kwargs)
+                look.ended(result)
+                return result
+
+            result = run(function)
+        if result is NOT_STARTED:
+            return result
+        try:
+            whole = self._whole_of(usual, reads, look, leaves)
+            if not _are_same(given, structure_and_leaves(args, kwargs)):
+                raise Impure("it changes a list or a dict that it is given")
+        except Impure as reason:
+            self.reason = str(reason)
+        else:
+            self.reason = None
+            usual._native.take_whole(whole)
+        return result
+
+    def _reads_of(self, leaves):
+        if not native_layout.type_version(Tensor):
+            raise Impure("native code is not used")
+        return reads_of(self._function, *[x for x in leaves if not isinstance(x, Tensor) and _is_object(x)])
+
+    def _whole_of(self, usual, reads, look, leaves):
+        """A WholeCall for what the function was proved to read before the call. Raises Impure if there can be none."""
+        reason = look.reason_of(usual)
+        if reason is not None:
+            raise Impure(reason)
+        if not reads.hold():
+            raise Impure("it changes a list, a dict or an array that is not its own, or another one does meanwhile")
+        named = {id(x): x for x in reads.tensors}
+        if not all(id(x) in named for x in look.outside.values()):
+            raise Impure("it reads a tensor that is found nowhere in its code")
+        rows = [(type(x), None if isinstance(x, Tensor) else x) for x in leaves]
+        return WholeCall(usual, reads.rows(), list(named.values()), rows, look.numbers, look.pieces)
+
+    def lines(self, ways):
+        """For explain."""
+        if any(way._native is not None and way._native.whole is not None for way in ways):
+            return ["calls are taken without running its Python, as long as what it reads is the same"]
+        return [] if self.reason is None else [f"its Python runs in every call: {self.reason}"]
+
+
+def structure_and_leaves(args, kwargs):
+    """What arguments look like, and what is in them."""
+    leaves = []
+    return structure_of((args, kwargs), leaves), leaves
+
+
+def _are_same(before, after):
+    return before[0] == after[0] and all(x is y for x, y in zip(before[1], after[1]))
+
+
+def _is_object(x):
+    """Whether a leaf among the arguments has attributes that code may read, and is compared by identity."""
+    return refusal({"an argument": x}) is not None
+
+
+class _Look(Look):
+    """What is seen of one call, from within. pieces: of the results, as whole_call.Piece, or None."""
+
+    def __init__(self, leaves, reads, arguments):
+        super().__init__()
+        self.pieces = self.why_not = None
+        self._leaves, self._named = leaves, {id(x) for x in reads.tensors}
+        self._others = {id(x) for x in reads.containers()}.union(map(id, _containers_in(arguments)))
+
+    def ended(self, result):
+        frame = state.frame
+        self.frame = frame
+        if not isinstance(frame, UsualFrame) or frame.departed.value:
+            return
+        self.numbers = list(frame.numbers)
+        self.outside = dict(zip(frame.expectation.numbers, frame.expectation.tensors))
+        try:
+            self.pieces = self._pieces_of(result)
+        except Impure as reason:
+            self.why_not = str(reason)
+
+    def _pieces_of(self, result):
+        parts, rows = [result], []
+        for x in parts:
+            if type(x) not in _CONTAINERS:
+                rows.append(self._piece(x))
+                continue
+            if len(parts) + len(x) > _MOST_PIECES:
+                raise Impure(f"its results have more than {_MOST_PIECES} parts")
+            if type(x) is not tuple and id(x) in self._others:
+                raise Impure("a result is a container that was there before, or comes twice")
+            self._others.add(id(x))
+            keys = tuple(x) if type(x) is dict else None
+            rows.append((_CONTAINERS[type(x)], len(parts), len(x), keys))
+            parts += x.values() if type(x) is dict else x
+        if result is None:
+            raise Impure("it returns nothing")
+        return rows
+
+    def _piece(self, x):
+        if not isinstance(x, Tensor):
+            if refusal({"a result": x}) is not None and not any(x is leaf for leaf in self._leaves):
+                raise Impure(f"a result is a {type(x).__name__}")
+            return CONSTANT, 0, 0, x
+        if x._frame is self.frame:
+            return COMPUTED, self.frame.number_of(x), 0, None
+        for k, leaf in enumerate(self._leaves):
+            if leaf is x:
+                return GIVEN, k, 0, None
+        if id(x) not in self._named:
+            raise Impure("a result is a tensor that is found nowhere in its code")
+        return CONSTANT, 0, 0, x
+
+    def reason_of(self, usual):
+        """Why calls like this one cannot be taken without their Python, or None: after the call."""
+        if self.frame is not usual or usual.departed.value:
+            return "calls are not replayed, or go several ways"
+        if self.what_else() is not None:
+            return self.what_else()
+        if usual.segments or usual.eager_ops:
+            return "a call is not one program"
+        if usual.changes or usual.walks or usual.functions or usual.has_nodes or usual.leaves:
+            return "it changes a tensor, or a value of it has hooks or is made by a Function"
+        if any(entry.op in (BACKWARD, GRADIENTS, UPDATE) for entry in usual.entries[:-1]):
+            return "it goes backwards"
+        if usual.fresh:
+            return "it makes tensors that are new in every call"
+        return self.why_not
+
+
+def _containers_in(arguments):
+    """All lists, tuples and dicts among arguments, whatever they are in."""
+    found = [arguments]
+    for x in found:
+        items = x.values() if isinstance(x, dict) else x
+        found += [item for item in items if isinstance(item, (tuple, list, dict))]
+    return found
