@@ -89,10 +89,10 @@ def gradients_of_results(words: Words, made: Object, outputs: Object, cotangents
     require(type(made) is ReplayedCall and type(outputs) is tuple)
     require(retain_graph is False or retain_graph is True)
     call = cast(CallObject, made)
-    require(call.frame is None and call.freed is False)
+    require(call.frame is None and words.after.get(call.freed) is not None)
     # Hooks of other results, which are no outputs, would be those of a node; and what gradients of another call free of
     # it is known of all results.
-    require(words.freed is True or not is_followed(call))
+    require(words.is_whole or not is_followed(call))
     require_first_kept(call)
     require(is_unchanged(words, call))
     edges = cast(Dict, call.edges)
@@ -316,9 +316,16 @@ def is_prepared(words: Words, leaf: TensorObject, gradient: TensorObject) -> Boo
 
 @native()
 def free(words: Words, call: CallObject):
-    if call.again is not None:
-        call_with(free_first, (call,), None)
-    call.freed = words.freed
-    call.outputs = words.nothing
-    call.arrays = words.nothing
-    call.again = None
+    after = words.after.get(call.freed)
+    if after is not None and type(after) is frozenset:
+        call.freed = after
+    else:
+        if call.again is not None:
+            call_with(free_first, (call,), None)
+        if after is not None:
+            call.freed = after
+        else:
+            call.freed = True
+        call.outputs = words.nothing
+        call.arrays = words.nothing
+        call.again = None

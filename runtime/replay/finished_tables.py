@@ -23,8 +23,9 @@ class NativeBackward:
     """backward, gradients and cotangents for calls of an OutsideBackward, by a program from all results; of one from
     some results, backward alone."""
 
-    def __init__(self, outside, present, program, sources, slow_backward):
-        """sources: (kind, place or array) of every input of the program."""
+    def __init__(self, outside, present, program, sources, positions, slow_backward):
+        """sources: (kind, place or array) of every input of the program; positions: which of the reached its outputs
+        are for."""
         self._held = [program, sources]
         table, _ = program.own_table({})
         first = program.first_array
@@ -40,7 +41,8 @@ class NativeBackward:
             slow_node=_not_found,
             slow_begin=_not_found,
             present=list(present),
-            freed=True if present == outside.needed.differentiable else present,
+            is_whole=present == outside.needed.differentiable,
+            after=outside.afters(present),
             ones=[_one(metas[vid]) for vid in present],
             watched=outside.watched,
             sources=[
@@ -48,7 +50,7 @@ class NativeBackward:
                 for k, (kind, place) in enumerate(sources)
                 if kind != KNOWN
             ],
-            gradients=[self._gradient(outside, program, k) for k in range(len(outside.reached))],
+            gradients=[self._gradient(outside, program, k, position) for k, position in enumerate(positions)],
             positions=[Number(position=position, is_float=code == -3) for position, code in program.numbers],
             floats=[0.0] * len(program.numbers),
             program=program.address,
@@ -71,14 +73,14 @@ class NativeBackward:
             objects.builtin(definition, self._packed.words) for definition in functions
         ]
 
-    def _gradient(self, outside, program, k):
-        leaf, (shape, dtype) = outside.leaves[k], program.outputs[k]
+    def _gradient(self, outside, program, k, position):
+        leaf, (shape, dtype) = outside.leaves[position], program.outputs[k]
         dims = np.array(shape, np.int64)
         self._held.append(dims)
         pool = program.pools[k]
-        place = outside.places[outside.reached[k]] if leaf is None else -1
+        place = outside.places[outside.reached[position]] if leaf is None else -1
         return Gradient(
-            leaf=leaf, place=place, dtype=dtype, ndim=len(shape), shape=address_of(dims), pool=pool, position=k
+            leaf=leaf, place=place, dtype=dtype, ndim=len(shape), shape=address_of(dims), pool=pool, position=position
         )
 
     @staticmethod
@@ -110,12 +112,12 @@ def _not_found(*_):
     return None
 
 
-def take_over(outside, present, program, sources, slow_backward):
+def take_over(outside, present, program, sources, positions, slow_backward):
     """What does the backward of such calls from now on; None if there is no native code."""
     if any(place.is_written for place in program.places.items) or eager_native.install() is None:
         return None
     eager_native.let_run(LateNode, run_in_sweep)
-    return NativeBackward(outside, present, program, sources, slow_backward)
+    return NativeBackward(outside, present, program, sources, positions, slow_backward)
 
 
 def end_natively(whose, slow_open):

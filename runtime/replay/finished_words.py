@@ -13,6 +13,7 @@ from ...compiler.translate.kinds import (
     I64,
     Address,
     Bool,
+    Dict,
     Function,
     Maybe,
     Object,
@@ -60,7 +61,7 @@ class Count(Struct):
 
 class Words(Struct):
     """Of one OutsideBackward. present: the numbers of the results; ones: the cotangent of each that has one element.
-    freed: what a call says of itself that was freed by this (usual_calls.py): True if these are all results."""
+    is_whole: whether these are all. after: what a call says of itself that was freed -> what it says after this."""
 
     slow_backward: Object
     slow_gradients: Object
@@ -68,7 +69,8 @@ class Words(Struct):
     slow_node: Object
     slow_begin: Object
     present: Rows(I64)
-    freed: Object
+    is_whole: Bool
+    after: Dict
     ones: Rows(Object)
     watched: Rows(Object)
     sources: Rows(Source)

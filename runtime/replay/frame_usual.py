@@ -27,9 +27,10 @@ from ..state.references import held
 from ..state.tensor import Tensor, pending_tensor
 from . import native, native_text
 from .frame_spans import Spans
+from .usual_arguments import is_result
 from .usual_arguments import picker as argument_picker
 from .usual_books import UsualBooks, at_work
-from .usual_calls import EndedCall, is_result
+from .usual_calls import EndedCall
 from .usual_depart import recorded_so_far
 from .usual_eager import NOT_APPLIED, AppliesEagerly
 from .usual_end import Ending, picker

@@ -122,3 +122,8 @@ def leaves_of(frame, args, kwargs):
     if frame.structure is not None:
         return frame.pick(args, kwargs)
     return None if kwargs else args
+
+
+def is_result(tensor):
+    """Whether a tensor has a history, and none that an open call knows."""
+    return tensor.has_history and (tensor._frame is None or tensor._frame.closed)

@@ -70,9 +70,10 @@ NO_EDGES = {}  # of calls whose inputs have no history: nobody changes it
 class ReplayedCall:
     """The frame of results that a backward may start from. `frame` and `node`: the closed Frame and its CallNode, once
     somebody has asked for more than one backward(). freed: whether that has freed what it reads; the results that it
-    went from, as a tuple, if these are not all; the indices of the steps that another call has freed, as a frozenset,
-    if one has. late: a weak reference to its node before that. again: (call, cotangents, numbers of the gradients) if
-    it has differentiated another one; n_derived: how many have differentiated this one, or one of those that have."""
+    went from, as a tuple, if these are not all; the indices of the steps that are freed, as a frozenset, if another
+    backward may come: of some results there was one, or another call has freed them. late: a weak reference to its
+    node before that. again: (call, cotangents, numbers of the gradients) if it has differentiated another one;
+    n_derived: how many have differentiated this one, or one of those that have."""
 
     closed = True
 
@@ -116,16 +117,12 @@ class ReplayedCall:
 
     def _begin(self, native, outputs, cotangents, retain_graph):
         """The same where gradients go on to the history of arguments."""
-        sweep = Sweep(self._roots, None, None, retain_graph, False)
-        queue = sweep.queue
-        given = sweep.pending, queue.waiting, queue.leaves, sweep.add_up
+        sweep = Sweep(lambda: [((self.graph_node(), 0), None)], None, None, retain_graph, False)
+        given = sweep.pending, sweep.queue.waiting, sweep.queue.leaves, sweep.add_up
         has_begun = native.begin(self, outputs, cotangents, retain_graph, *given)
         if has_begun:
             sweep.run()
         return bool(has_begun)
-
-    def _roots(self):
-        return [((self.graph_node(), 0), None)]
 
     def backward_in_python(self, outputs, cotangents, retain_graph, create_graph, inputs):
         if inputs is not None or create_graph:
@@ -135,7 +132,8 @@ class ReplayedCall:
         if gradients is None:
             return False
         for leaf, gradient in zip(leaves, gradients):
-            accumulate(leaf, gradient)
+            if gradient is not None:
+                accumulate(leaf, gradient)
         return True
 
     def gradients_outside(self, outputs, cotangents, inputs, retain_graph, create_graph):
@@ -155,28 +153,29 @@ class ReplayedCall:
         if native is not None:
             gradients = native.gradients(self, outputs, cotangents, retain_graph)
         if gradients is None:
-            gradients = self._gradients(outputs, cotangents, leaves, retain_graph)
+            gradients = self._gradients(outputs, cotangents, leaves, retain_graph, len(leaves))
         return None if gradients is None else [gradients[places[id(x)]] for x in inputs]
 
-    def _gradients(self, outputs, cotangents, leaves, retain_graph):
-        """Tensors with the gradients of the leaves, or None if more than the program has to be asked."""
+    def _gradients(self, outputs, cotangents, leaves, retain_graph, fewest=0):
+        """Tensors with the gradients of the leaves, None where there is none; or None if more than the program has to
+        be asked, or if there were fewer."""
         given = self._cotangents(outputs, cotangents, leaves)
         if given is None:
             return None
         present = tuple([vid for vid in self.outside.needed.differentiable if vid in given])
-        is_whole = len(present) == len(self.outside.needed.differentiable)
-        if not is_whole and not self._may_go_from(present, retain_graph):
+        after, plan = self.outside.after(present, self.freed), self.outside.plan(present)
+        if after is None and not (retain_graph and self.freed is False) or plan is None or len(plan[2]) < fewest:
+            return None
+        if len(present) < len(self.outside.needed.differentiable) and not self._may_go_from_some():
             return None
         found = self._run(present, [given[vid] for vid in present])
         if found is not None and not retain_graph:
-            self.free(True if is_whole else present)
+            self.free(after)
         return found
 
-    def _may_go_from(self, present, retain_graph):
-        """Whether a backward from some of the results may be done without nodes: there is none that has hooks, and no
-        other backward can follow if this one frees what it reads."""
-        has_node = self.node is not None or self.late is not None and self.late() is not None
-        return not has_node and self.again is None and (retain_graph or self.outside.frees_all(present))
+    def _may_go_from_some(self):
+        """Whether a backward from some of the results may be done without nodes: there is none that has hooks."""
+        return self.node is None and self.again is None and (self.late is None or self.late() is None)
 
     def _gradients_again(self, outputs, cotangents, leaves, wanted):
         """The same with a history, of the leaves at the wanted positions."""
@@ -192,7 +191,7 @@ class ReplayedCall:
     def _cotangents(self, outputs, cotangents, leaves):
         """number -> the array of its cotangent, if these are results, and outputs of a pass that nobody follows."""
         present = self.outside.needed.differentiable
-        if self.frame is not None or self.freed or len(outputs) > len(present) or may_be_too_late(self):
+        if self.frame is not None or self._is_done() or may_be_too_late(self) or len(outputs) > len(present):
             return None
         if self.edges or not all(map(has_no_hooks, leaves)) or self._versions() != self.versions:
             return None
@@ -208,20 +207,30 @@ class ReplayedCall:
         plan = self.outside.plan(present)
         if plan is None:
             return None
-        program, sources = plan
+        program, sources, positions = plan
         kept = arrays, self.outputs, self.arrays
         read = [place if kind == KNOWN else kept[kind][place] for kind, place in sources]
-        found = program.call(read, self.numbers, self.outside.expectation)
+        found = [None] * len(self.outside.reached)
+        for k, array in zip(positions, program.call(read, self.numbers, self.outside.expectation)):
+            found[k] = tensor_of(array)
         self.outside.count_done(present, ReplayedCall.backward_in_python)
-        return list(map(tensor_of, found))
+        return found
 
-    def free(self, whole=True):
-        """What a backward pass frees. whole: True, or the results that it went from, if not from all."""
+    def free(self, after=True):
+        """What a backward pass frees. after: what the call says of itself from now on."""
         if self._is_done():
+            return
+        if type(after) is frozenset:
+            self.freed = after
             return
         if self.again is not None:
             free_first(self)
-        self.freed, self.outputs, self.arrays, self.again = whole, (), (), None
+        self.freed, self.outputs, self.arrays, self.again = after, (), (), None
+
+    def free_from(self, present):
+        """The same of one from these results."""
+        after = self.outside.after(present, self.freed)
+        self.free(True if after is None else after)
 
     def _is_done(self):
         """Whether a backward of its own has freed what it reads."""
@@ -238,12 +247,12 @@ class ReplayedCall:
 
     def cotangents_of_leaves(self, node, cotangents, create_graph, retain_graph):
         """The same in the middle of a backward pass that arrives at the call's node."""
-        if self.freed or state.frame is not None or watching:
-            return None
-        if may_be_too_late(self):
+        if self._is_done() or state.frame is not None or watching or may_be_too_late(self):
             return None
         if any(c is None for c in cotangents):
             return None if create_graph else self._cotangents_from_some(cotangents, retain_graph)
+        if self.freed and self.outside.after(self.outside.needed.differentiable, self.freed) is None:
+            return None
         if create_graph and not retain_graph or self.again is not None and node.meets_relatives():
             return None
         native = self.outside.native
@@ -259,15 +268,19 @@ class ReplayedCall:
         return self._run(self.outside.needed.differentiable, [_contiguous(c) for c in cotangents])
 
     def _cotangents_from_some(self, cotangents, retain_graph):
-        """The same of some of the results, if no other backward can follow this one; frees what the pass frees."""
+        """The same of some of the results."""
         given = {vid: c for vid, c in zip(self.outside.needed.differentiable, cotangents) if c is not None}
         present = tuple(given)
-        if not retain_graph and not self.outside.frees_all(present) or self._versions() != self.versions:
+        after = self.outside.after(present, self.freed)
+        if after is None and not (retain_graph and self.freed is False) or self._versions() != self.versions:
             return None
-        found = self._run(present, [_contiguous(c) for c in given.values()])
-        if found is not None and not retain_graph:
-            self.free(present)
-        return found
+        if self.again is not None and type(after) is frozenset and not retain_graph:
+            return None  # what that frees of the other one is known of all results
+        return self._run(present, [_contiguous(c) for c in given.values()])
+
+    def present(self, cotangents):
+        """The numbers of the results that a cotangent has arrived at."""
+        return tuple([v for v, c in zip(self.outside.needed.differentiable, cotangents) if c is not None])
 
     def externals(self):
         """number -> tensor from outside; None if one has other memory since."""
@@ -421,6 +434,7 @@ class LateNode(CallNode):
     def run_all(self, cotangents, create_graph, retain_graph, sums=None):
         found = None
         if self.call is not None and not sums:
+            self.present = self.call.present(cotangents)
             found = self.call.cotangents_of_leaves(self, cotangents, create_graph, retain_graph)
         return super().run_all(cotangents, create_graph, retain_graph, sums) if found is None else found
 
@@ -428,7 +442,7 @@ class LateNode(CallNode):
         if self.call is None:
             super().release()
         else:
-            self.call.free()
+            self.call.free_from(self.present)
 
     @property
     def family(self):
@@ -454,7 +468,10 @@ def run_in_sweep(node, cotangents, retain_graph):
             return None
     found = call.cotangents_of_leaves(node, cotangents, False, retain_graph)
     if found is not None and not retain_graph:
-        call.free()
+        if node.n_outputs == 1:
+            call.free()
+        else:
+            call.free_from(call.present(cotangents))
     return found
 
 
@@ -481,8 +498,3 @@ def _stand_ins(frame, numbers, storages):
         tensors[vid] = tensor_of(frame.arrays.get(vid))
         tensors[vid]._storage = storage
     return tensors
-
-
-def is_result(tensor):
-    """Whether a tensor has a history, and none that an open call knows."""
-    return tensor.has_history and (tensor._frame is None or tensor._frame.closed)

@@ -7,6 +7,7 @@ from .usual_entries import NotReplayed
 
 COTANGENT, OUTPUT, ARRAY, KNOWN = range(4)
 _DONE_BEFORE_NATIVE = 2
+_MOST_ASKED_SINGLY = 16  # results of which it is found out what a backward from each alone frees
 _native_backward = _native_end = None
 
 
@@ -59,6 +60,10 @@ class OutsideBackward:
         self.is_changing = bool(frame.same or frame.changed_leaves or frame.versioned)
         # Of the gradients of another call: the steps they have in common that a backward of all results frees.
         self.frees, self._of_first = frame_autograd.freed_by(frame, self.needed.differentiable), None
+        if 1 < len(self.needed.differentiable) <= _MOST_ASKED_SINGLY:
+            for vid in self.needed.differentiable:
+                frame_autograd.freed_by(frame, (vid,))
+        self._after = {}
         self.gradients = {}  # positions of the wanted leaves -> the GradientProgram that finds these gradients
         self._plans = {}
         # What does it natively from all results; by the numbers of results; how often it was done in Python.
@@ -89,25 +94,51 @@ class OutsideBackward:
         return call.inputs[self.places[self.reached[index]]] if leaf is None else leaf
 
     def plan(self, present):
-        """(program of a backward from these results, where each of its inputs is found); None if it was never run, or
-        cannot be run on what a call keeps."""
+        """(program of a backward from these results, where each of its inputs is found, and which of the reached its
+        outputs are for, each); None if it was never run, or cannot be run on what a call keeps."""
         if not self.is_unchanged:
             return None
         found = self._plans.get(present)
         if found is None:
             program = self.step.known.backward.get((self.needed, present, ()))
-            if program is None or program.meta["reached"] != self.reached:
+            if program is None or not set(program.meta["reached"]) <= set(self.reached):
                 return None
             sources = [self._source(present, *source) for source in program.meta["sources"]]
-            found = self._plans[present] = program, sources
+            positions = [self.reached.index(vid) for vid in program.meta["reached"]]
+            found = self._plans[present] = program, sources, positions
         return found
 
-    def frees_all(self, present):
-        """Whether a backward from these results frees something that a backward from any other needs, as far as is
-        known."""
-        known = self.step.known.frees
-        freed = known.get(present, frozenset())
-        return all(not freed.isdisjoint(known.get((vid,), ())) for vid in self.needed.differentiable)
+    def afters(self, present):
+        """What a call says of itself that was freed -> what it says after a backward from these results, as far as that
+        is known: native code reads it too."""
+        known = self._after.get(present)
+        if known is None:
+            is_whole = present == self.needed.differentiable
+            known = self._after[present] = {False: True} if is_whole else {}
+        return known
+
+    def after(self, present, freed):
+        """What a call that says this of itself (usual_calls.py) says after a backward from these results; None if that
+        needs what was freed, or if it is not known what it frees."""
+        known = self.afters(present)
+        if freed not in known:
+            found = self._found_after(present, freed)
+            if found is None:
+                return None
+            known[freed] = found
+        return known[freed]
+
+    def _found_after(self, present, freed):
+        of_each = {vid: self.step.known.frees.get((vid,)) for vid in self.needed.differentiable}
+        if freed is True or type(freed) is tuple or None in of_each.values():
+            return None
+        gone, before = frozenset().union(*[of_each[vid] for vid in present]), freed or frozenset()
+        if not gone.isdisjoint(before):
+            return None
+        gone |= before
+        if any(gone.isdisjoint(steps) for steps in of_each.values()):
+            return gone
+        return tuple([vid for vid, steps in of_each.items() if steps <= gone])
 
     def native_of(self, outputs):
         if len(outputs) == len(self.needed.differentiable):
