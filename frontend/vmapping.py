@@ -40,13 +40,14 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
 
 def _results(func, leaves, dims, spec, size, kwargs, randomness):
     """func of every sample."""
-    start, results = default_generator.get_state(), []
+    start, results = default_generator.__getstate__(), []
+    is_flat = all(child.is_leaf() for child in spec.children_specs)
     for k in range(size):
         if randomness == "same":
-            default_generator.set_state(start)
+            default_generator.__setstate__(start)
         sample = [x if dim is None else x.select(dim, k) for x, dim in zip(leaves, dims)]
-        results.append(func(*tree_unflatten(sample, spec), **kwargs))
-        if randomness == "error" and default_generator.get_state().array[1] != start.array[1]:
+        results.append(func(*(sample if is_flat else tree_unflatten(sample, spec)), **kwargs))
+        if randomness == "error" and default_generator.__getstate__()[1] != start[1]:
             raise RuntimeError(
                 "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
                 "'different' randomness flags on vmap or perform the randomness operation out of vmap"
@@ -63,11 +64,14 @@ def _name(func):
 # --- arguments --------------------------------------------------------------------------------------------------------
 def _batched_inputs(func, in_dims, args):
     """(leaves of the arguments, the batch's dimension in each or None, their form, how many samples)."""
-    where = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
+
+    def where():
+        return f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
+
     if not isinstance(in_dims, (int, tuple)):
         raise ValueError(
-            f"{where}: expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, "
-            f"got: {type(in_dims)}."
+            f"{where()}: expected `in_dims` to be int or a (potentially nested) tuple matching the structure of "
+            f"inputs, got: {type(in_dims)}."
         )
     if not args:
         raise ValueError(
@@ -78,20 +82,20 @@ def _batched_inputs(func, in_dims, args):
     dims = _spread(in_dims, spec)
     if dims is None:
         raise ValueError(
-            f"{where}: in_dims is not compatible with the structure of `inputs`. in_dims has structure "
+            f"{where()}: in_dims is not compatible with the structure of `inputs`. in_dims has structure "
             f"{tree_structure(in_dims)} but inputs has structure {spec}."
         )
     dims = [_checked_dim(where, x, dim) for x, dim in zip(leaves, dims)]
     sizes = [x.shape[dim] for x, dim in zip(leaves, dims) if dim is not None]
     if not sizes:
-        raise ValueError(f"{where}: at least one of the inputs must be mapped: all in_dims are None")
+        raise ValueError(f"{where()}: at least one of the inputs must be mapped: all in_dims are None")
     if any(size != sizes[0] for size in sizes):
         raise ValueError(
             "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
             f"{sizes} for the mapped dimension"
         )
     if sizes[0] == 0:
-        raise ValueError(f"{where}: the mapped dimension has size 0, so the results have no shape")
+        raise ValueError(f"{where()}: the mapped dimension has size 0, so the results have no shape")
     return leaves, dims, spec, sizes[0]
 
 
@@ -100,16 +104,16 @@ def _checked_dim(where, x, dim):
         return None
     if not isinstance(dim, int):
         raise ValueError(
-            f"{where}: Got in_dim={dim} for an input but in_dim must be either an integer dimension or None."
+            f"{where()}: Got in_dim={dim} for an input but in_dim must be either an integer dimension or None."
         )
     if not isinstance(x, Tensor):
         raise ValueError(
-            f"{where}: Got in_dim={dim} for an input but the input is of type {type(x)}. We cannot vmap over "
+            f"{where()}: Got in_dim={dim} for an input but the input is of type {type(x)}. We cannot vmap over "
             "non-Tensor arguments, please use None as the respective in_dim"
         )
     if not -x.ndim <= dim < x.ndim:
         raise ValueError(
-            f"{where}: Got in_dim={dim} for some input, but that input is a Tensor of dimensionality {x.ndim} so "
+            f"{where()}: Got in_dim={dim} for some input, but that input is a Tensor of dimensionality {x.ndim} so "
             f"expected in_dim to satisfy -{x.ndim} <= in_dim < {x.ndim}."
         )
     return dim % x.ndim
@@ -132,6 +136,9 @@ def _spread(dims, spec):
 
 # --- results ----------------------------------------------------------------------------------------------------------
 def _check_out_dims(func, out_dims):
+    if out_dims.__class__ is int:
+        return
+
     def check(x):
         if x is not None and not isinstance(x, int):
             raise ValueError(
@@ -144,6 +151,8 @@ def _check_out_dims(func, out_dims):
 
 def _stacked(func, out_dims, results):
     """The results of all samples as one."""
+    if out_dims.__class__ is int and all(result.__class__ is Tensor for result in results):
+        return stack(results, out_dims)
     rows = [tree_flatten(result) for result in results]
     spec = rows[0][1]
     if spec.is_leaf() and isinstance(out_dims, tuple) and len(out_dims) == 1:

@@ -285,3 +285,32 @@ def test_errors_like_pytorch(call):
         call(torch.func, given(torch)[0])
     with pytest.raises(theirs.type):
         call(func, given(weft)[0])
+
+
+@pytest.mark.oracle
+def test_batches_of_whatever_arguments_and_results_compiled_and_not():
+    torch = pytest.importorskip("torch")
+
+    def outcomes(T, compile):
+        x, seen = T.arange(12.0).reshape(3, 4), []
+        calls = [
+            (lambda x: x.sum(), {}, (x,)),
+            (lambda x: (x * 2).flip(0), {"out_dims": 1}, (x,)),
+            (lambda x: (x * 2).flip(0), {"out_dims": -1, "in_dims": 1}, (x,)),
+            (lambda x, k: x * k, {"in_dims": (0, None)}, (x, 3)),
+            (lambda a, b: {"sum": a + b["y"], "both": (a, b["y"] * 2)}, {}, (x, {"y": x + 1})),
+            (lambda d: [d["x"].exp()], {"in_dims": ({"x": 1},)}, ({"x": x},)),
+            (lambda x: (x.sum(), x.mean()), {"out_dims": (0, 0)}, (x,)),
+        ]
+        for f, options, args in calls:
+            batched = compile(T.func.vmap(f, **options))
+            for _ in range(5):
+                found = batched(*args)
+            flat = torch.utils._pytree.tree_leaves(found) if T is torch else weft.utils._pytree.tree_leaves(found)
+            seen += [(tuple(t.shape), t.flatten().tolist()) for t in flat]
+        return seen
+
+    expected = outcomes(torch, lambda f: f)
+    assert outcomes(weft, lambda f: f) == outcomes(weft, weft.compile)
+    for (shape, values), (theirs, wanted) in zip(outcomes(weft, weft.compile), expected, strict=True):
+        assert shape == theirs and values == pytest.approx(wanted, rel=1e-6)
