@@ -4,6 +4,7 @@ import copy
 import weakref
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from compiled_twin import leaf, twin
 
@@ -361,3 +362,42 @@ def test_names_behind_a_tensor_that_has_kept_its_history_while_others_went_over_
     for node in nodes:
         yield node.name(), [(before and before.name(), k) for before, k in node.next_functions]
         nodes += [before for before, _ in node.next_functions if before is not None]
+
+
+def _read_shown(x, state, shown):
+    state.mul_(x)
+    return shown.sum().item()
+
+
+def _change_shown(x, state, shown):
+    state.mul_(x.sin())
+    shown *= 2.0
+
+
+def _lend(x, state, shown):
+    state *= x
+    shown.numpy()
+
+
+def _several(x, state, shown):
+    state.div_(x.exp())
+    state[0] = x
+    return shown.numpy().sum() + state.sum().item()
+
+
+@pytest.mark.parametrize("dtype", ("float32", "float64"))
+@pytest.mark.parametrize("body", (_read_shown, _change_shown, _lend, _several))
+def test_a_change_with_a_history_before_memory_is_read_that_numpy_shows(body, dtype):
+    """All that had a history then was a tensor from outside, so nothing was saved for its derivative: that was computed
+    again later, from what the change had written."""
+
+    def scenario(compile):
+        x, step = leaf(2), compile(body)
+        for _ in range(6):
+            state = weft.randn(3, 2, dtype=getattr(weft, dtype))
+            shown = weft.from_numpy(np.ones(3, np.float32))
+            yield step(x, state, shown)
+            state.sum().backward()
+            yield x.grad, state, shown
+
+    twin(scenario)()

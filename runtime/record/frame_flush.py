@@ -54,7 +54,8 @@ def what_is_needed(frame, closing):
         )
     # What an update computes is written into its own memory anyway, and a view of it is one of that memory.
     written = {new for _, new in commits}
-    if differentiable and not closing:
+    # A tensor from outside that the call has changed may be all that has a history.
+    if not closing and (differentiable or any(frame.metas[new].history for new in written)):
         saved = frame_autograd.saved_values(frame)
         views += [v for v in saved if v in frame.roots and v not in views]
         live += [v for v in saved if v not in frame.roots and v not in live and v not in written]
