@@ -22,6 +22,7 @@ from .keys import (
     range_of,
     with_numbers,
 )
+from .kinds import answering
 from .runtime.eager.gate import apply_inplace, change_anew
 from .runtime.replay import native_keys
 from .runtime.state.modes import state
@@ -64,13 +65,29 @@ def getitem(x, key):
         for op, attributes in steps:
             x = op(x, **attributes)
         return x
-    numbers = None if plain is not None else with_numbers(key)
+    if plain is None:
+        # A mask selects as many elements as it has True, which is another number every time.
+        return _at_tensors(x, key) if is_mask(key) else _answered_at_tensors(x, key)
+    return _by_dimensions(x, key, shape)
+
+
+def _at_tensors(x, key):
+    """x[key] of a key with something else than numbers, slices, None and Ellipsis."""
+    numbers = with_numbers(key)
     if numbers is not None:
         return getitem(x, numbers)
-    found = at_positions(key, shape)
+    found = at_positions(key, shape_of(x))
     if found is not None:
         index, axis, merged, _ = found
         return spelling.index_(x, index, axis=axis, merged=merged)
+    return _by_dimensions(x, key, shape_of(x))
+
+
+_answered_at_tensors = answering(_at_tensors)
+
+
+def _by_dimensions(x, key, shape):
+    """x[key], one dimension after the other."""
     key = normalized(key, shape)
     result, tensors, axis, dim = x, {}, 0, 0
     for k in key:
@@ -200,10 +217,10 @@ def setitem(x, key, value):
         if is_mask(key) and key.shape == x.shape and value.ndim == 0:
             apply_inplace(spelling.masked_fill, x, (x, key, value), {})
             return
-        found = at_positions(key, sizes)
+        found = _positions(x, key, value) if is_mask(key) else _answered_positions(x, key, value)
         if found is not None:
-            index, axis, merged, shape = found
-            apply_inplace(indexing.index_put, x, (x, index, _fitted(value, shape)), {"axis": axis, "merged": merged})
+            index, axis, merged, value = found
+            apply_inplace(indexing.index_put, x, (x, index, value), {"axis": axis, "merged": merged})
             return
         entries = normalized(key, sizes)
         if any(isinstance(k, Tensor) for k in entries):
@@ -221,6 +238,18 @@ def setitem(x, key, value):
                 value = view.clone(value)
             value = view.reshape(value, shape=lengths)
     _write(x, value, {"spec": spec})
+
+
+def _positions(x, key, value):
+    """(index, axis, merged, the value expanded to its place) for a key that `at_positions` knows, else None."""
+    found = at_positions(key, shape_of(x))
+    if found is None:
+        return None
+    index, axis, merged, shape = found
+    return index, axis, merged, _fitted(value, shape)
+
+
+_answered_positions = answering(_positions)
 
 
 def _write(x, value, attributes):

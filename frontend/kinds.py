@@ -23,7 +23,7 @@ from .compiler.dtypes import DType
 from .numpy_words import WORDS
 from .operands import not_a_tensor
 from .placement import layout, memory_format
-from .runtime.replay import native_functions
+from .runtime.state import marks
 from .runtime.state.device import device
 from .runtime.state.random import Generator
 from .runtime.state.tensor import Tensor
@@ -49,15 +49,16 @@ _HOUSE = __name__.partition(".")[0]
 def door(name, function):
     """The function, which says of an argument of a wrong kind what it is called and what kind it has to be. name: its
     path without "weft."; a method's is that of the function."""
-    known, place = set(), native_functions.place_of(function)
+    known, place, hopeless = set(), marks.place_of(function), marks.hopeless
 
     def checked(*args, **kwargs):
-        try:
-            found = native_functions.answer(place, args, kwargs)
-        except Exception:  # noqa: BLE001 - the function does the same, and its error says more
-            found = None
-        if found is not None:
-            return found
+        if place not in hopeless:
+            try:
+                found = marks.answer(place, args, kwargs)
+            except Exception:  # noqa: BLE001 - the function does the same, and its error says more
+                found = None
+            if found is not None:
+                return found
         key = (*map(type, args), *kwargs, *map(type, kwargs.values())) if kwargs else (*map(type, args),)
         if key not in known:
             _look(name, function, args, kwargs, known, key)
@@ -76,11 +77,11 @@ def door(name, function):
 
 def answering(function):
     """The function, whose calls native code may answer."""
-    place = native_functions.place_of(function)
+    place = marks.place_of(function)
 
     def answered(*args, **kwargs):
         try:
-            found = native_functions.answer(place, args, kwargs)
+            found = marks.answer(place, args, kwargs)
         except Exception:  # noqa: BLE001 - the function does the same, and its error says more
             found = None
         return function(*args, **kwargs) if found is None else found

@@ -9,6 +9,7 @@ import pytest
 import weft
 import weft.nn.functional as F
 from weft.runtime.replay import native, native_functions
+from weft.runtime.state import marks
 
 TIMES = 40  # from a dozen or two of equal calls on native code answers
 
@@ -54,8 +55,19 @@ CALLS = {
     "aminmax": lambda x: weft.aminmax(x).max,
     "quantile": lambda x: x.quantile(0.25, dim=1),
     "an index and a number": lambda x: x[INDEX, 1],
+    "a list": lambda x: x[[0, -1]],
+    "a slice behind": lambda x: x[weft.tensor([-1, 0]), 1:],
+    "something new between": lambda x: x[INDEX, None, ..., SQUARE[0]],
+    "a number of no dimensions": lambda x: x[weft.tensor(1), INDEX],
     "two indices": lambda x: x[:, INDEX][SQUARE, INDEX],
 }
+
+
+def placed(x, key, value):
+    x[key] = value
+    return x
+
+
 IN_PLACE = {
     "index_fill_": lambda x: x.index_fill_(0, INDEX[1:], 0.5),
     "index_copy_": lambda x: x.index_copy_(0, INDEX, x * 2),
@@ -63,6 +75,13 @@ IN_PLACE = {
     "put_": lambda x: x.put_(INDEX, x[0] + 1),
     "scatter_": lambda x: x.scatter_(1, SQUARE, x + 1),
     "scatter_ a number": lambda x: x.scatter_(1, SQUARE[:, :2], 3.0),
+    "rows": lambda x: placed(x, INDEX[:2], x[0] * 5),
+    "rows, a number": lambda x: placed(x, [2, 0], 7),
+    "elements": lambda x: placed(x, (INDEX, SQUARE[1]), x[1] + 1),
+    "columns": lambda x: placed(x, (slice(None), INDEX), x * 2),
+    "of a row": lambda x: placed(x, (INDEX, 1), 2.5),
+    "a slice": lambda x: placed(x, (slice(0, 2), INDEX), 1.0),
+    "where a mask says": lambda x: placed(x, x > 0, 0.25),
     "masked_scatter_": lambda x: x.masked_scatter_(x > 0, x * 2),
 }
 
@@ -72,16 +91,16 @@ def functions_are_native():
     x = weft.ones(2)
     for _ in range(80):
         x + x
-    assert (native_functions.answer is not native_functions.not_answered) == (native.layout() is not None)
+    assert (marks.answer is not marks.not_answered) == (native.layout() is not None)
 
 
 @pytest.fixture
 def in_python(monkeypatch):
-    """A function that runs another one without answers."""
+    """A function that runs another one without marks."""
 
     def run(function, *args):
         with monkeypatch.context() as context:
-            context.setattr(native_functions, "answer", native_functions.not_answered)
+            context.setattr(marks, "answer", marks.not_answered)
             return function(*args)
 
     return run

@@ -6,8 +6,7 @@ arguments and finds out attributes. What that comes to for arguments of some sha
 Python is run on `Noted` tensors, which have no values and note the ops. From then on native code calls these ops, which
 do what they would do in the function. Of the subset (docs/native.md).
 
-    answer      the result of a call that is known, or None; asked by the functions' doors (frontend/kinds.py)
-    place_of    tells a function of the frontend, which gets a place
+The functions' doors (frontend/kinds.py) ask by `answer` of runtime/state/marks.py, which also knows the functions.
 """
 
 import threading
@@ -35,14 +34,16 @@ from ..state.random import default_generator
 from ..state.size import Size
 from ..state.tensor import Tensor
 from . import native as objects
+from .native_keys import SliceObject, layout_with_keys
 
 N_CALLS = 1 << 12  # places in the table
 PLACES = 4  # of them a call may stand in, one after the other
+LOOKS = 8  # at a function that is never content: from then on it is not asked for
 USES, USES_BETWEEN = 16, 1 << 12  # of a call that is not known, before it is looked at, and looked at again
 MOST_ELEMENTS = 1 << 15  # of a tensor: with more, the Python is little of the time
 _MOST_ARGUMENTS, _MOST_STEPS, _MOST_IN_CONSTANTS = 24, 32, 256
 _RETIRED = 256
-_PLAIN = frozenset((int, float, bool, str, type(None), DType))
+_PLAIN = frozenset((int, float, bool, str, type(None), type(Ellipsis), DType))
 
 
 class Argument(Struct):
@@ -85,14 +86,10 @@ class Words(Struct):
     learn: Object
     begin_tuple: Object  # stand before and behind the items of one, of which there is one list
     begin_list: Object
+    begin_slice: Object
     end: Object
     uses: Inline(I64, N_CALLS)
     known: Inline(Address, N_CALLS)
-
-
-def not_answered(*_):
-    """All else is the function's business."""
-    return None
 
 
 @native(form=METHOD, slow="slow", name="weft_answer")
@@ -161,7 +158,13 @@ def put_one(words: Words, given: List, x: Object):
     if is_weft_tensor(words, x):
         require(cast(TensorObject, x)._data is not None)
         require(n_elements(cast(ArrayObject, cast(TensorObject, x)._data)) <= MOST_ELEMENTS)
-    given.append(x)
+    if type(x) is slice:
+        given.append(words.begin_slice)
+        given.append(cast(SliceObject, x).start)
+        given.append(cast(SliceObject, x).stop)
+        given.append(cast(SliceObject, x).step)
+    else:
+        given.append(x)
 
 
 @native()
@@ -297,6 +300,9 @@ class _Noter:
             return x.place
         if isinstance(x, Tensor) and (x._requires_grad or x.array.size > _MOST_IN_CONSTANTS):
             raise NotImplementedError("a tensor of somebody's, or a large one")
+        return self.constant(x)
+
+    def constant(self, x):
         self.constants.append(x)
         return "constant", len(self.constants) - 1
 
@@ -306,14 +312,18 @@ class _Noter:
         return before[kind] + k
 
 
-_MARKS = _BEGIN_TUPLE, _BEGIN_LIST, _END = object(), object(), object()
+_MARKS = _BEGIN_TUPLE, _BEGIN_LIST, _BEGIN_SLICE, _END = object(), object(), object(), object()
 
 
 def _flat(x):
     """What `put` makes of an argument."""
-    if type(x) in (tuple, Size):
-        return [_BEGIN_TUPLE, *x, _END]
-    return [_BEGIN_LIST, *x, _END] if type(x) is list else [x]
+    if type(x) not in (tuple, Size, list):
+        return _flat_one(x)
+    return [_BEGIN_LIST if type(x) is list else _BEGIN_TUPLE, *(part for one in x for part in _flat_one(one)), _END]
+
+
+def _flat_one(x):
+    return [_BEGIN_SLICE, x.start, x.stop, x.step] if type(x) is slice else [x]
 
 
 def _is_plain(x):
@@ -334,18 +344,22 @@ def learn(place, wanted, args, kwargs):
         return
     if not all(_is_own(x) or not isinstance(x, (Tensor, np.ndarray)) and _is_plain(x) for x in flat):
         return
+    _looks[place] = _looks.get(place, 0) + 1
+    if _looks[place] == LOOKS:
+        marks.hopeless.add(place)
     noter = _Noter()
     noter.n_given = len(flat)
     given = iter([noter.tensor(x.shape, x.dtype, ("given", k)) if _is_own(x) else x for k, x in enumerate(flat)])
     args = [_rebuilt(x, given) for x in args]
     kwargs = {name: _rebuilt(x, given) for name, x in kwargs.items()}
-    made = _made(noter, _functions[place], args, kwargs)
+    made = _made(noter, marks.answering[place], args, kwargs)
     results = list(made) if isinstance(made, tuple) else [made]
-    if not noter.steps or not results or not all(x.__class__ is Noted and x.noter is noter for x in results):
+    if not noter.steps or not all(x.__class__ is Noted and x.noter is noter or _is_plain(x) for x in results):
         return
+    places = [x.place if x.__class__ is Noted else noter.constant(x) for x in results]
     known = Known(hash=wanted, function=place, default_dtype=state.default_dtype, names=tuple(kwargs))
-    known.constants, known.results = tuple(noter.constants), [noter.number(x.place) for x in results]
-    known.is_one, known.kind = made.__class__ is Noted, made.__class__
+    known.constants, known.results = tuple(noter.constants), [*map(noter.number, places)]
+    known.is_one, known.kind = not isinstance(made, tuple), made.__class__
     known.arguments = [
         Argument(is_tensor=True, shape=tuple(x.shape), dtype=x.dtype.numpy, value=None)
         if _is_own(x)
@@ -357,16 +371,23 @@ def learn(place, wanted, args, kwargs):
         for op, attributes, places in noter.steps
     ]
     _note(known)
+    _looks[place] = LOOKS + 1
+    marks.hopeless.discard(place)
 
 
 def _rebuilt(x, given):
     """The argument with what stands in for its tensors."""
     if type(x) not in (tuple, Size, list):
-        return next(given)
+        return _rebuilt_one(x, given)
     next(given)
-    items = [next(given) for _ in x]
+    items = [_rebuilt_one(one, given) for one in x]
     next(given)
     return items if type(x) is list else type(x)(items)
+
+
+def _rebuilt_one(x, given):
+    first = next(given)
+    return slice(next(given), next(given), next(given)) if type(x) is slice else first
 
 
 class _Warned(Exception):
@@ -399,31 +420,24 @@ def _made(noter, function, args, kwargs):
 
 
 # --- installing -------------------------------------------------------------------------------------------------------
-_functions, _held = [], []  # by place; what native code reads
+_held = []  # what native code reads
+_looks = {}  # place -> how often its function was looked at; LOOKS or more where calls of it are known
 _rows, _retired = {}, deque(maxlen=_RETIRED)  # place in the table -> what stands there; a call may still be in others
-answer = not_answered
-
-
-def place_of(function):
-    """The function's place: what `answer` is asked with."""
-    _functions.append(function)
-    return len(_functions) - 1
 
 
 def install(layout, eager):
     """Calls are answered from now on. eager: the address of eager mode's words."""
-    global answer
     if _held:
         return
-    code = translated.load("functions", [answer_natively], layout)
+    code = translated.load("functions", [answer_natively], layout_with_keys(layout))
     nothing = Packed(Known(hash=-1))
-    words = Words(slow=not_answered, eager=eager, classes=tuple(marks.methods), learn=learn, uses=(), known=())
-    words.begin_tuple, words.begin_list, words.end = _MARKS
+    words = Words(slow=marks.not_answered, eager=eager, classes=tuple(marks.methods), learn=learn, uses=(), known=())
+    words.begin_tuple, words.begin_list, words.begin_slice, words.end = _MARKS
     packed = Packed(words)
     first = offset_of(Words, "known") // 8
     packed.words[first : first + N_CALLS] = nothing.address
     _held.extend((packed, code, nothing))
-    answer = objects.builtin(objects.definition_of("answer", code.address("weft_answer")), packed.words)
+    marks.answer = objects.builtin(objects.definition_of("answer", code.address("weft_answer")), packed.words)
 
 
 def _note(known):

@@ -93,3 +93,22 @@ def _with_options(function, kinds, named):
         return function(*[next(tensors) if kind is _TENSOR else kind[1] for kind in kinds], **options)
 
     return of_tensors
+
+
+# --- functions whose calls native code may answer (runtime/replay/native_functions.py) --------------------------------
+answering = []  # by place
+hopeless = set()  # places of those whose calls will never be known
+
+
+def not_answered(*_):
+    """All else is the function's business."""
+    return None
+
+
+answer = not_answered  # (place, args, kwargs) -> the result of a call that is known, or None
+
+
+def place_of(function):
+    """The function's place: what `answer` is asked with."""
+    answering.append(function)
+    return len(answering) - 1
