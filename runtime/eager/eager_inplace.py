@@ -1,8 +1,8 @@
 """In-place changes in native code, as gate.py: inplace_eagerly does those that autograd has nothing to do with; of the
 subset (docs/native.md).
 
-The new value is written where the target is, if the op's Routine can do that; else it is computed as if the op had been
-called, and then moved there.
+The new value is written where the target is, in whatever order its elements lie, if the op's Routine can do that; else
+it is computed as if the op had been called, and then moved there.
 """
 
 from ...compiler.translate.kinds import I64, Bool, List, Object, Tuple
@@ -44,14 +44,17 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
     give_storage(words, cast(TensorObject, target))
     routine = routine_for(words, op, default_dtype, operands, given(attributes))
     require(not routine.is_view and cast(TensorObject, target)._data is not None)
-    require(is_result_of(routine, cast(ArrayObject, cast(TensorObject, target)._data)))
+    alone = (routine.has_changes or routine.overwrites) and is_alone(routine, operands, target)
+    # What is not row-major only steps write, which know how the first operand lies.
+    in_order = is_result_of(routine, cast(ArrayObject, cast(TensorObject, target)._data))
+    require(in_order or (routine.has_changes and alone))
     require_plain(cast(TensorObject, target))
     array = keep(cast(ArrayObject, cast(TensorObject, target)._data))
     storage = keep(cast(StorageObject, cast(TensorObject, target)._storage))
     # Before the change, because making a number may fail.
     counted = changes_after(storage)
     version = new_long(as_long(storage.version) + 1)
-    if (routine.has_changes or routine.overwrites) and is_alone(routine, operands, target):
+    if alone:
         if routine.has_changes:
             fill_slots(words, routine, operands, array)
             for i in range(len(routine.fixed_in_changes)):
@@ -89,15 +92,19 @@ def is_elsewhere(routine: Routine, operands: Tuple, array: ArrayObject) -> Bool:
 def is_alone(routine: Routine, operands: Tuple, target: Object) -> Bool:
     """Whether the target is the first operand, and the others are elsewhere in memory, or the very same elements where
     that makes no difference."""
+    if operands[0] is not target:
+        return False
+    whole = routine.operands[0]
     start = cast(ArrayObject, cast(TensorObject, target)._data).data
-    alone = operands[0] is target
+    lowest = start + whole.lowest
+    alone = True
     for k in range(1, len(operands)):
         wanted = routine.operands[k]
         if not wanted.is_number:
             data = cast(ArrayObject, cast(TensorObject, operands[k])._data).data
             first = data + wanted.lowest
-            apart = first + wanted.n_bytes <= start or start + routine.n_bytes <= first
-            alone = alone and (apart or wanted.may_be_target and data == start)
+            apart = first + wanted.n_bytes <= lowest or lowest + whole.n_bytes <= first
+            alone = alone and (apart or (whole.is_row_major and wanted.may_be_target and data == start))
     return alone
 
 

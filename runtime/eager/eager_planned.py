@@ -7,7 +7,7 @@ import numpy as np
 from ...compiler.eager_kernels import looks_at
 from ..code import kernels
 from ..programs.evaluate import contiguous
-from .eager_steps import MOST_HALVES, MOST_WRITTEN, Builder, NoSteps
+from .eager_steps import MOST_HALVES, MOST_ROUNDS_OF_FEW, MOST_WRITTEN, Builder, NoSteps, spread
 from .eager_words import MOST_GIVEN, WRITEABLE
 
 
@@ -39,23 +39,55 @@ def changes_of(plan, layouts):
         raise NoSteps("an op that computes all elements anew, from others too")
     builder = Builder(metas, 1, layouts=layouts)
     operands = list(builder.values.values())
-    if None in operands or metas[0].weak or layouts[0] is not None:
-        raise NoSteps("a target that is no row-major tensor of a usual type")
+    if None in operands or metas[0].weak:
+        raise NoSteps("a target that is no tensor of a usual type")
+    if layouts[0] is not None and (op.kind != "elementwise" or not _is_apart(metas[0].shape, layouts[0])):
+        raise NoSteps("a target that is not row-major, of a change that needs that, or shows elements twice")
     if (metas[0].shape, metas[0].dtype) != (meta.shape, meta.dtype) or any(0 in m.shape for m in metas):
         raise NoSteps("a result of another shape or type than the first operand, or no elements")
     most, written = (builder.most, metas) if op.kind == "elementwise" else (MOST_WRITTEN, metas[1:])
+    if layouts[0] is not None and op.cost == "cheap":
+        most = MOST_WRITTEN  # there is no program that writes there
     if max(prod(m.shape) for m in written) > most:
         raise NoSteps("so many elements that threads may share them, or Python go on meanwhile")
     types = op.compute_dtype(metas, plan.default_dtype)[0]
     if op.kind == "elementwise" and looks_at(op, types):
         raise NoSteps("an op that may fail when something is written already")
     if op.kind == "elementwise":
+        operands = operands if layouts[0] is None else _as_target_lies(operands)
         builder.elementwise(op, plan.attributes, types, operands, operands[0])
     elif any(x.dtype is not d for x, d in zip(operands, types)):
         raise NoSteps("parts of another type")
     else:
         builder.change(op, plan.attributes, operands)
     return builder, builder.steps, builder.place_all()
+
+
+def _is_apart(shape, strides):
+    """Whether each place in memory is that of one element, as far as strides tell."""
+    reached = 0
+    for step, n in sorted((abs(s), n) for n, s in zip(shape, strides) if n > 1):
+        if step <= reached:
+            return False
+        reached += (n - 1) * step
+    return True
+
+
+def _as_target_lies(operands):
+    """The operands of an elementwise op, their dimensions in the order in which the elements of the first one lie."""
+    target = operands[0]
+    order = sorted(range(len(target.shape)), key=lambda k: -abs(target.strides[k]))
+    shape = tuple(target.shape[k] for k in order)
+    last = next((target.strides[k] for k in reversed(order) if target.shape[k] > 1), 1)
+    if last != 1 and prod(shape) > MOST_ROUNDS_OF_FEW:
+        raise NoSteps("many elements that lie apart")
+    turned = []
+    for x in operands:
+        if not x.is_number:
+            strides = spread(x, target.shape)
+            x = x._replace(shape=shape, strides=tuple(strides[k] for k in order))
+        turned.append(x)
+    return turned
 
 
 def view_of(plan, layouts):

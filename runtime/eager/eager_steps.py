@@ -458,7 +458,7 @@ def _alias(op, attributes, x):
 
 def _loops(operands, out):
     """[(extent, strides of the operands and of the result)] of as few loops as there can be, the innermost last."""
-    strides = [_spread(x, out.shape) for x in [*operands, out]]
+    strides = [spread(x, out.shape) for x in [*operands, out]]
     loops = []
     for n, steps in zip(reversed(out.shape), zip(*map(reversed, strides))):
         if n == 1:
@@ -478,6 +478,6 @@ def _in_bytes(strides, values):
     return [0 if x.is_number else s * x.dtype.size_bytes for s, x in zip(strides, values)]
 
 
-def _spread(x, shape):
+def spread(x, shape):
     """Strides of a value that is broadcast to a shape."""
     return (*[0] * (len(shape) - len(x.strides)), *[0 if n == 1 else s for n, s in zip(x.shape, x.strides)])

@@ -312,7 +312,7 @@ class _Native:
 
     def _changes(self, plan, layouts, refusal):
         """What is known of writing the result over the first operand. If that is refused too, so is the plan."""
-        if self.program is not None and is_by_element(plan):
+        if self.program is not None and layouts[0] is None and is_by_element(plan):
             return {"overwrites": (plan.metas[0].shape, plan.metas[0].dtype) == (plan.meta.shape, plan.meta.dtype)}
         try:
             self.changing, changes, fixed = changes_of(plan, layouts)
