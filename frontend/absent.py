@@ -32,7 +32,7 @@ _REFUSED = {
     "_inductor": _NO_INTERPRETER, "ops": "weft's ops are in weft.compiler.ops",
     "classes": _NO_INTERPRETER, "library": "ops are added as docs/adding_an_op.md says", "ao": _DENSE,
     "quantization": _DENSE, "sparse": _DENSE, "nested": _DENSE, "masked": _DENSE,
-    "hub": "weft fetches nothing",
+    "hub": "weft fetches nothing", "utils.tensorboard": "what it writes needs another package",
 }  # fmt: skip
 # The same for names of one kind, among functions, methods and optimizers.
 _KINDS_REFUSED = [
@@ -48,6 +48,8 @@ _INSTEAD = {
     "scalar_tensor": "weft.tensor(number)", "xlogy": "x * y.log()",
     "gumbel_softmax": "softmax((x - log(-log(rand))) / tau)", "freeze": "model.eval()",
     "load_state_dict_from_url": "fetch the file, then weft.load",
+    "hub": "fetch the repository, then import its hubconf.py",
+    "tensorboard": "pip install tensorboardX, then from tensorboardX import SummaryWriter",
     "ger": "weft.outer", "greater": "weft.gt",
     "greater_equal": "weft.ge", "less": "weft.lt", "less_equal": "weft.le", "not_equal": "weft.ne",
     "row_stack": "weft.vstack", "range": "weft.arange(start, end + step, step)", "fix": "weft.trunc",

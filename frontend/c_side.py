@@ -27,6 +27,10 @@ class _WeakTensorRef:
         return self.reference() is None
 
 
+class Value:
+    """A value of PyTorch's older compiler. There are none: programs import the name, some by accident."""
+
+
 def _get_tracing_state():
     """None: no function is being traced by PyTorch's older compiler."""
     return None

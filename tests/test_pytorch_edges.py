@@ -259,3 +259,36 @@ def test_flags_that_operators_check_are_bools(flag):
         with pytest.raises(TypeError, match="argument 'dim' must be int, not "):
             weft.unique(x, dim=dim)
     assert weft.unique(x, False, True, dim=weft.tensor(0))[0].tolist() == [0.5]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("compiled", [False, True])
+def test_relu_keeps_the_sign_of_zero(compiled):
+    torch = pytest.importorskip("torch")
+    values = [-0.0, 0.0, math.nan, -1.0, 2.0, -math.inf, math.inf] * 3
+    relu = weft.compile(F.relu) if compiled else F.relu
+    expected = torch.relu(torch.tensor(values))
+    for found in (relu(weft.tensor(values)), relu(weft.tensor(values)), weft.tensor(values).relu_()):
+        assert str(found.tolist()) == str(expected.tolist())
+    x = weft.tensor([-0.0, 0.0, 1.0], requires_grad=True)
+    assert weft.autograd.grad(relu(x).sum(), [x])[0].tolist() == [0, 0, 1]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("log_target", [False, True])
+def test_divergences_at_probabilities_of_zero(log_target):
+    torch = pytest.importorskip("torch")
+    logs = [-1.0, -math.inf, 0.0, -2.0, -math.inf]
+    target = [-math.inf, -math.inf, -1.0, 0.0, -1.0] if log_target else [0.0, 0.0, 0.5, 1.0, 0.5]
+    found = []
+    for library, compiled in ((weft, False), (weft, True), (torch, False)):
+        x, y = (library.tensor(v, requires_grad=True) for v in (logs, target))
+        divergence = library.nn.functional.kl_div
+
+        def run(x, y, library=library, divergence=divergence):
+            losses = divergence(x, y, reduction="none", log_target=log_target)
+            return losses, *library.autograd.grad(losses.sum(), [x, y])
+
+        results = (weft.compile(run) if compiled else run)(x, y)
+        found.append([["%.6g" % v for v in r.tolist()] for r in results])
+    assert found[0] == found[1] == found[2]

@@ -179,9 +179,18 @@ def test_a_missing_name_explains_itself():
     )
     assert message_of("weft.Tensor.to_sparse") == message_of("weft.ones(1).to_sparse")
     assert "weft computes on the CPU" in message_of("weft.cuda.nvtx")
-    assert "weft fetches nothing" in message_of("weft.hub")
+    assert "weft fetches nothing" in message_of("weft.hub") and "import its hubconf.py" in message_of("weft.hub")
     assert "PyTorch 2.13 has it, weft does not have it yet" in message_of("weft.distributed.TCPStore")
     assert not hasattr(weft, "hub") and not hasattr(weft.Tensor, "to_sparse")
+
+
+@pytest.mark.parametrize(
+    "line", ["import weft.utils.tensorboard", "from weft.utils import tensorboard", "weft.utils.tensorboard",
+             "from weft.utils.tensorboard import SummaryWriter"]
+)  # fmt: skip
+def test_what_writes_for_tensorboard_is_named(line):
+    with pytest.raises((ImportError, AttributeError), match="from tensorboardX import SummaryWriter"):
+        exec(line, {"weft": weft})
 
 
 @pytest.mark.parametrize("path", ["nn", "nn.functional", "nn.init", "nn.utils", "optim", "autograd", "utils.data", ""])

@@ -223,9 +223,10 @@ relu = elementwise(
     "relu",
     1,
     no_bool("relu"),
-    evaluate=lambda x: chosen(x <= 0, x.dtype.type(0), x),
+    # relu(-0.0) is -0.0, as in PyTorch, and NaN stays NaN: that is what a processor's maximum of 0 and x gives.
+    evaluate=lambda x: chosen(x < 0, x.dtype.type(0), x),
     vjp=(lambda g, out, x: where(le(out, 0), 0.0, g),),
-    lower=lambda b, x: b.select(b.cmp("le", x, b.const(0, x.type)), b.const(0, x.type), x),
+    lower=lambda b, x: b.select(b.cmp("lt", x, b.const(0, x.type)), b.const(0, x.type), x),
     samples=samples.unary(),
     oracle="relu",
     doc="max(x, 0).",

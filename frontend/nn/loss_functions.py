@@ -3,7 +3,7 @@
 import math
 
 from ..casting import widened
-from ..compiler.ops import OpError, indexing, neural, statistics, transcendental
+from ..compiler.ops import OpError, indexing, neural, pointwise, statistics, transcendental
 from ..compiler.ops.arithmetic import clamp_min, div, mul
 from ..compiler.ops.comparison import cast, eq, ne, where, within
 from ..compiler.ops.reduction import sum_
@@ -121,9 +121,8 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     if log_target:
         losses = transcendental.exp(target) * (target - input)
     else:
-        # 0 log 0 is 0: the logarithm is taken of 1 there, so that its derivative is no infinity either.
-        empty = eq(target, 0.0)
-        losses = where(empty, 0.0, target * (transcendental.log(where(empty, 1.0, target)) - input))
+        # 0 log 0 is 0, and 0 times -inf is not: probabilities and their logarithms do not go together there.
+        losses = pointwise.xlogy(target, target) - target * input
     if reduction == "batchmean":
         return _total(losses) / float(input.shape[0] if input.shape else 1)
     return _reduced(losses, reduction)
