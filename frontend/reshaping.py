@@ -1,11 +1,14 @@
 """In-place forms of functions that change shapes, and methods that change the size: x.unsqueeze_(0) is x itself.
-Methods that take another tensor's shape."""
+Methods that take another tensor's shape, or its memory."""
 
 from math import prod
 
 from . import shaping
+from .creation import empty
 from .kinds import door_of
+from .runtime.eager.gate import LEAF_IN_PLACE
 from .runtime.eager.reshaped import reshape_in_place, resize_in_place
+from .runtime.state.modes import is_grad_enabled, no_grad, step_out
 from .runtime.state.tensor import Tensor
 from .shaping import sizes
 
@@ -30,6 +33,44 @@ def resize_as_(self, the_template, *, memory_format=None):
     return resize_(self, the_template.shape)
 
 
+def set_(self, source=None, storage_offset=0, size=None, stride=None):
+    """Another tensor's memory for the tensor itself: all that source shows, in its shape, or `size` elements of the
+    contiguous ones of source, from `storage_offset` on; nothing without a source.
+
+    RuntimeError for another dtype; there are no derivatives, so a tensor with gradients is given under no_grad.
+    """
+    if source is None:
+        source = empty(0, dtype=self.dtype)
+    if not isinstance(source, Tensor):
+        raise NotImplementedError(f"set_: source is a {type(source).__name__}; give the tensor whose memory it is")
+    if source.dtype is not self.dtype:
+        raise RuntimeError(f"Could not set tensor of type {source.dtype.name} to a tensor of type {self.dtype.name}")
+    if is_grad_enabled() and (self.requires_grad or source.requires_grad):
+        if self.requires_grad and self.is_leaf:
+            raise RuntimeError(LEAF_IN_PLACE)
+        raise NotImplementedError("set_: has no derivative; use it under no_grad, or on detached tensors")
+    with no_grad():
+        block = step_out("set_: other memory for a tensor")
+        try:
+            self.data = source if size is None else _part(source, storage_offset, tuple(size), stride)
+            self.bump_version()
+        finally:
+            block.__exit__(None, None, None)
+    return self
+
+
+def _part(source, offset, size, stride):
+    contiguous = tuple(prod(size[k + 1 :]) for k in range(len(size)))
+    if stride is not None and tuple(stride) != contiguous:
+        raise NotImplementedError(f"set_: strides {tuple(stride)} of size {size}; give a view with these strides")
+    if not source.is_contiguous() or source._base is not None or not 0 <= offset <= source.numel() - prod(size):
+        raise NotImplementedError(
+            f"set_: {prod(size)} elements from {offset} of the memory of a tensor of shape {source.shape}; give the "
+            "contiguous tensor that has all of them"
+        )
+    return source.reshape(-1)[offset : offset + prod(size)].view(size)
+
+
 def _like_another(name, function):
     def method(self, other):
         return function(self, other.shape)
@@ -44,5 +85,6 @@ def attach():
         setattr(Tensor, f"{name}_as", _like_another(f"{name}_as", function))
     for name in str.split("t squeeze unsqueeze transpose"):
         setattr(Tensor, f"{name}_", _in_place(getattr(shaping, name)))
+    Tensor.set_ = door_of("set_", set_)
     Tensor.resize_, Tensor.resize_as_ = resize_, door_of("resize_as_", resize_as_)
     Tensor.swapaxes_ = Tensor.swapdims_ = Tensor.transpose_

@@ -290,5 +290,5 @@ def test_divergences_at_probabilities_of_zero(log_target):
             return losses, *library.autograd.grad(losses.sum(), [x, y])
 
         results = (weft.compile(run) if compiled else run)(x, y)
-        found.append([["%.6g" % v for v in r.tolist()] for r in results])
+        found.append([[f"{v:.6g}" for v in r.tolist()] for r in results])
     assert found[0] == found[1] == found[2]

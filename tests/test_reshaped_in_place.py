@@ -138,3 +138,82 @@ def test_another_size():
         weft.ones(2, requires_grad=True).resize_(1)
     with pytest.raises(RuntimeError, match="a view of shape .2,. cannot become .3,."):
         x[:2].resize_(3)
+
+
+def test_set_takes_the_memory_of_another_tensor():
+    taker, giver = weft.zeros(3), weft.arange(6.0)
+    version = taker._version
+    assert taker.set_(giver) is taker and taker._version == version + 1
+    giver[0], taker[1] = 9, 7
+    assert taker.tolist() == giver.tolist() == [9, 7, 2, 3, 4, 5]
+    turned = weft.zeros(2).set_(giver.reshape(2, 3).t())
+    giver[1] = 50
+    assert turned.tolist() == [[9, 3], [50, 4], [2, 5]] and turned.stride() == (1, 3)
+    assert weft.zeros(1).set_(giver, 2, (2, 2)).tolist() == [[2, 3], [4, 5]]
+    assert weft.ones(3).set_().shape == (0,)
+
+
+def test_what_set_refuses():
+    leaf = weft.zeros(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):
+        leaf.set_(weft.ones(2))
+    with pytest.raises(NotImplementedError, match="set_: has no derivative"):
+        (leaf * 1).set_(weft.ones(2))
+    with pytest.raises(RuntimeError, match="Could not set tensor of type int64 to a tensor of type float32"):
+        weft.zeros(2).set_(weft.tensor([1]))
+    with pytest.raises(NotImplementedError, match="give a view with these strides"):
+        weft.zeros(2).set_(weft.arange(6.0), 0, (2, 2), (1, 1))
+    with pytest.raises(NotImplementedError, match="give the contiguous tensor"):
+        weft.zeros(2).set_(weft.arange(6.0), 4, (2, 2))
+    with pytest.raises(NotImplementedError, match="source is a list"):
+        weft.zeros(2).set_([1.0])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_parameters_trained_in_one_vector(compiled):
+    """As programs do that send all parameters at once: every parameter is a part of one vector."""
+    weft.manual_seed(0)
+    model = weft.nn.Sequential(weft.nn.Linear(3, 4), weft.nn.Tanh(), weft.nn.Linear(4, 1))
+    x, y = weft.randn(8, 3), weft.randn(8, 1)
+    vector, offset = weft.cat([p.detach().reshape(-1) for p in model.parameters()]), 0
+    with weft.no_grad():
+        for p in model.parameters():
+            p.set_(vector, offset, p.shape)
+            offset += p.numel()
+    optimizer = weft.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = ((model(x) - y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    run, losses = weft.compile(step) if compiled else step, []
+    for k in range(6):
+        losses.append(run(x, y).item())
+        assert vector.tolist() == weft.cat([p.detach().reshape(-1) for p in model.parameters()]).tolist()
+        if k == 3:
+            vector.mul_(0.5)
+    weft.manual_seed(0)
+    model = weft.nn.Sequential(weft.nn.Linear(3, 4), weft.nn.Tanh(), weft.nn.Linear(4, 1))
+    optimizer, expected = weft.optim.SGD(model.parameters(), lr=0.1), []
+    for k in range(6):
+        expected.append(step(x, y).item())
+        if k == 3:
+            with weft.no_grad():
+                for p in model.parameters():
+                    p.mul_(0.5)
+    assert losses == expected
+
+
+def test_set_in_a_compiled_call():
+    def change(a, b):
+        c = a * 1
+        c.set_(b * 2)
+        return c + 1, c
+
+    run = weft.compile(change)
+    for k in range(4):
+        a, b = weft.ones(2), weft.full((3,), float(k))
+        assert [r.tolist() for r in run(a, b)] == [r.tolist() for r in change(a, b)]
