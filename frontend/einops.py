@@ -1,4 +1,4 @@
-"""weft.einops: makes einops know weft's tensors, and its two layers as modules.
+"""weft.einops: makes einops know weft's tensors, and its layers as modules.
 
     import weft.einops
     from einops import rearrange
@@ -13,6 +13,7 @@ pip install einops.
 try:
     from einops._backends import AbstractBackend
     from einops.layers import RearrangeMixin, ReduceMixin
+    from einops.layers._einmix import _EinmixMixin
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
         "weft.einops needs einops, which is not installed: pip install einops", name=missing.name
@@ -20,12 +21,12 @@ except ModuleNotFoundError as missing:
 
 from . import nn
 from .compiler.dtypes import int64
-from .creation import arange, from_numpy
+from .creation import arange, empty, from_numpy
 from .products import einsum
 from .runtime.state.tensor import Tensor
 from .shaping import cat, stack
 
-__all__ = ["Rearrange", "Reduce"]
+__all__ = ["EinMix", "Rearrange", "Reduce"]
 
 
 class WeftBackend(AbstractBackend):
@@ -99,3 +100,22 @@ class Reduce(ReduceMixin, nn.Module):
 
     def forward(self, input):
         return self._apply_recipe(input)
+
+
+class EinMix(_EinmixMixin, nn.Module):
+    """einops' linear layer along named axes: EinMix("b c w -> b o w", weight_shape="c o", c=3, o=5).
+
+    Weight and bias are drawn as einops says; see its documentation.
+    """
+
+    def _create_parameters(self, weight_shape, weight_bound, bias_shape, bias_bound):
+        self.weight = nn.Parameter(empty(*weight_shape).uniform_(-weight_bound, weight_bound))
+        self.bias = None if bias_shape is None else nn.Parameter(empty(*bias_shape).uniform_(-bias_bound, bias_bound))
+
+    def _create_rearrange_layers(self, pre_pattern, pre_lengths, post_pattern, post_lengths):
+        self.pre_rearrange = Rearrange(pre_pattern, **pre_lengths) if pre_pattern is not None else nn.Identity()
+        self.post_rearrange = Rearrange(post_pattern, **post_lengths) if post_pattern is not None else nn.Identity()
+
+    def forward(self, input):
+        mixed = einsum(self.einsum_pattern, self.pre_rearrange(input), self.weight)
+        return self.post_rearrange(mixed if self.bias is None else mixed + self.bias)

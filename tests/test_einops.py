@@ -53,6 +53,24 @@ def test_layers_in_a_model():
     assert model(weft.ones(4, 2, 3)).shape == (4,) and "Rearrange('b c h -> b (c h)')" in repr(model)
 
 
+def test_linear_layers_along_axes():
+    weft.manual_seed(0)
+    plain = weft.einops.EinMix("b c w -> b o w", weight_shape="c o", bias_shape="o", c=3, o=5)
+    x = weft.randn(2, 3, 4)
+    expected = einops.einsum(x, plain.weight, "b c w, c o -> b o w") + plain.bias.reshape(5, 1)
+    assert plain(x).shape == (2, 5, 4)
+    np.testing.assert_allclose(plain(x).detach().numpy(), expected.detach().numpy(), rtol=1e-6)
+    parted = weft.einops.EinMix("b (g c) -> b (g o)", weight_shape="g c o", g=2, c=3, o=2)
+    y = weft.randn(4, 6)
+    expected = einops.einsum(y.reshape(4, 2, 3), parted.weight, "b g c, g c o -> b g o").reshape(4, 4)
+    np.testing.assert_allclose(parted(y).detach().numpy(), expected.detach().numpy(), rtol=1e-6)
+    assert parted.bias is None and [name for name, _ in plain.named_parameters()] == ["weight", "bias"]
+    fast = weft.compile(parted)
+    assert all(fast(y).detach().numpy().tobytes() == parted(y).detach().numpy().tobytes() for _ in range(4))
+    parted(y).sum().backward()
+    assert parted.weight.grad.shape == parted.weight.shape
+
+
 def test_without_einops_the_import_says_what_to_install():
     program = (
         "import sys\nsys.modules['einops'] = None\nimport weft\n"

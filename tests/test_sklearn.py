@@ -187,6 +187,26 @@ def test_an_empty_module_is_the_one_that_was_given():
         model.fit(X, Y)
 
 
+def test_a_last_batch_of_one_row_joins_the_one_before():
+    """A batch norm cannot train on one row."""
+    sizes = []
+
+    class Module(nn.Module):
+        def __init__(self, n_inputs, n_outputs):
+            super().__init__()
+            self.norm, self.linear = nn.BatchNorm1d(n_inputs), nn.Linear(n_inputs, n_outputs)
+
+        def forward(self, x):
+            sizes.append(len(x))
+            return self.linear(self.norm(x))
+
+    for size, expected in ((4, [4, 5]), (3, [3, 3, 3]), (8, [9]), (7, [7, 2]), (9, [9]), (20, [9])):
+        sizes.clear()
+        ModuleRegressor(Module, batch_size=size, max_epochs=1, random_state=0).fit(X[:9], Y[:9])
+        assert sizes == expected
+    ModuleRegressor(batch_size=1, max_epochs=1, random_state=0).fit(X[:3], Y[:3])
+
+
 def test_other_mistakes_are_said():
     with pytest.raises(TypeError, match="the factory must return a weft.nn.Module, got int"):
         ModuleRegressor(lambda i, o: 3).fit(X, Y)

@@ -57,8 +57,7 @@ class Training:
         rows = self.order.permutation(len(inputs))
         total = 0.0
         with self._own_random():
-            for start in range(0, len(rows), batch_size):
-                batch = rows[start : start + batch_size]
+            for batch in _batches(rows, batch_size):
                 total += len(batch) * self._step(tensor(inputs[batch]), tensor(targets[batch])).item()
         return total / len(rows)
 
@@ -124,3 +123,11 @@ def _check_loss(loss):
 
 def _description(x):
     return f"a tensor of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+
+
+def _batches(rows, size):
+    """The rows in batches. A last one of one row, of which a batch norm makes nothing, is part of the one before."""
+    ends = list(range(size, len(rows), size))
+    if size > 1 and ends and len(rows) - ends[-1] == 1:
+        ends.pop()
+    return np.split(rows, ends)
