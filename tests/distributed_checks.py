@@ -127,6 +127,21 @@ def check_reduce_scatter_and_all_to_all(rank, size):
     assert output[:, 0].tolist() == list(range(size))
 
 
+def check_what_does_not_fit_is_an_error(rank, size):
+    """MPI left what did not come as it was, and took part of what was too long."""
+    for n_elements in (1, 3):
+        group = dist.new_group(list(range(size)))
+        outputs = [weft.empty(n_elements if (rank, k) == (1, 0) else 2) for k in range(size)]
+        words = f"all_to_all: rank 0 sends 2 elements to rank 1, which expects {n_elements}: the tensors"
+        raises(dist.DistError, words, dist.all_to_all, outputs, [weft.ones(2)] * size, group)
+    raises(TypeError, "all_reduce: expected a tensor, got list as tensor", dist.all_reduce, [weft.ones(2)])
+    raises(TypeError, "all_gather: expected a list of tensors, got Tensor", dist.all_gather, weft.ones(2), weft.ones(2))
+    raises(
+        TypeError, r"all_to_all: expected a tensor, got int as output_tensor_list[0]", dist.all_to_all, [3] * size, 0
+    )
+    raises(TypeError, "recv: expected a tensor, got int", dist.irecv, 3, (rank + 1) % size)
+
+
 def check_samplers_ask_the_group(rank, size):
     sampler = weft.utils.data.DistributedSampler(range(4 * size), seed=3)
     orders = [None] * size

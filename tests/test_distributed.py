@@ -13,7 +13,8 @@ from weft.runtime.distributed.waiting import has_completed
 
 CHECKS = ["check_" + name for name in str.split("""
     ranks all_reduce_adds_in_a_fixed_order all_reduce_of_all_types_and_reductions halves_are_rounded_once
-    broadcast_and_reduce gathering_and_scattering reduce_scatter_and_all_to_all samplers_ask_the_group
+    broadcast_and_reduce gathering_and_scattering reduce_scatter_and_all_to_all what_does_not_fit_is_an_error
+    samplers_ask_the_group
     groups_are_asked_as_pytorch_writes_it async
     results_of_works batches_of_messages_and_groups_of_a_size messages objects groups a_monitored_barrier derivatives
     derivatives_of_products_and_extremes compiled compiled_derivatives

@@ -14,7 +14,7 @@ from ..runtime.distributed import group as groups
 from ..runtime.state.modes import no_grad
 from ..runtime.state.tensor import tensor_of
 from . import started
-from .started import ReduceOp, member, same_kind, values_of
+from .started import ReduceOp, member, require_tensor, same_kind, values_of
 
 
 class Work:
@@ -193,6 +193,8 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False
     for tensors, where in ((output_tensor_list, "output_tensor_list"), (input_tensor_list, "input_tensor_list")):
         if len(tensors) != group.n_ranks:
             raise ValueError(f"{name}: {where} has {len(tensors)} tensors, the group {group.n_ranks} ranks")
+        for k, tensor in enumerate(tensors):
+            require_tensor(tensor, name, f"{where}[{k}]")
     values = np.concatenate([values_of(x, name) for x in input_tensor_list])
     received = [x.numel() for x in output_tensor_list]
     sent = [x.numel() for x in input_tensor_list]
@@ -241,6 +243,7 @@ def _parts_into(tensors):
 
 def _split(name, tensor, sizes, n_ranks, where):
     """How many elements of a tensor belong to each rank."""
+    require_tensor(tensor, name, where)
     length = tensor.shape[0] if tensor.ndim else 0
     if sizes is None and length % n_ranks:
         raise ValueError(f"{name}: {where} has {length} rows, which {n_ranks} ranks cannot share; give split sizes")
@@ -260,6 +263,8 @@ def _check_list(name, where, tensors, like, group, root):
 
 
 def _check_whole(name, whole, part, group, where_whole, where_part):
+    require_tensor(whole, name, where_whole)
+    require_tensor(part, name, where_part)
     if whole.numel() != part.numel() * group.n_ranks or whole.dtype is not part.dtype:
         raise ValueError(
             f"{name}: {where_whole} is {whole.dtype.name} {tuple(whole.shape)}, {where_part} {part.dtype.name} "

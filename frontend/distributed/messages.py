@@ -8,7 +8,7 @@ from ..runtime.distributed import group as groups
 from ..runtime.distributed.messages import finish
 from ..runtime.state.tensor import tensor_of
 from .collectives import place_of, seconds_of, write
-from .started import described, member, values_of
+from .started import described, member, require_tensor, values_of
 
 
 class Transfer:
@@ -49,6 +49,7 @@ def irecv(tensor, src=None, group=None, tag=0, group_src=None):
     if group is None:
         return None
     source = None if src is None and group_src is None else _other(group, src, group_src, "src", "recv")
+    require_tensor(tensor, "recv")
     like = np.empty(0, tensor.dtype.numpy)
     return Transfer(group.messages.receive(like, described("tensor", tensor), source, tag), tensor)
 

@@ -42,11 +42,16 @@ def member(group):
     return group
 
 
+def require_tensor(x, name, where="tensor"):
+    """A TypeError for anything else."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: expected a tensor, got {type(x).__name__} as {where}")
+
+
 def values_of(tensor, name):
     """The elements of a tensor as an array of one dimension, copied: what changes it later does not change what is on
     its way. In a compiled call a program ends here."""
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}: expected a tensor, got {type(tensor).__name__}")
+    require_tensor(tensor, name)
     reason = f"{name}: processes exchange values between two programs"
     if state.frame is not None and tensor._data is not None:
         state.frame.recording.note(reason, user_line())
@@ -60,9 +65,13 @@ def described(name, tensor, detail=""):
 
 def same_kind(name, tensors, like, n_tensors, where):
     """An error unless these are as many tensors as there are ranks, with the shape and type of one."""
+    require_tensor(like, name)
+    if not isinstance(tensors, (list, tuple)):
+        raise TypeError(f"{name}: expected a list of tensors, got {type(tensors).__name__} as {where}")
     if len(tensors) != n_tensors:
         raise ValueError(f"{name}: {where} has {len(tensors)} tensors, the group {n_tensors} ranks; give one for each")
     for k, tensor in enumerate(tensors):
+        require_tensor(tensor, name, f"{where}[{k}]")
         if tensor.shape != like.shape or tensor.dtype is not like.dtype:
             raise ValueError(
                 f"{name}: {where}[{k}] is {tensor.dtype.name} {tuple(tensor.shape)}, the tensor is {like.dtype.name} "
@@ -73,6 +82,7 @@ def same_kind(name, tensors, like, n_tensors, where):
 def reduction_of(name, op, tensor):
     if not isinstance(op, ReduceOp):
         raise TypeError(f"{name}: op is a weft.distributed.ReduceOp such as ReduceOp.SUM, not {op!r}")
+    require_tensor(tensor, name)
     sums.check(name, op.value, tensor.dtype)
     return op.value
 

@@ -39,5 +39,17 @@ def compare(rows, ranks, number):
     )
 
 
+def compare_counts(sent, expected, ranks):
+    """Raise a DistributedError if a rank sends another number of elements than the one it goes to expects. Row i: of
+    rank i, by the ranks they go to, or come from."""
+    wrong = np.argwhere(sent != expected.T)
+    if len(wrong):
+        i, j = wrong[0]
+        raise DistributedError(
+            f"all_to_all: rank {ranks[i]} sends {sent[i, j]} elements to rank {ranks[j]}, which expects "
+            f"{expected[j, i]}: the tensors that ranks get must be as large as those that are sent"
+        )
+
+
 def _named(ranks):
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"

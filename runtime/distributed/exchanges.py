@@ -105,11 +105,18 @@ def broadcast(group, array, root):
 
 
 def all_to_all(group, array, sent, n_received):
-    """`sent`: how many elements go to each rank; n_received: how many come from each."""
+    """`sent`: how many elements go to each rank; n_received: how many come from each.
+
+    These may differ from rank to rank, so no text says whether they fit: all ranks compare the numbers themselves. MPI
+    would leave what does not come as it was, and part of what is too long."""
+    counts = np.empty((group.n_ranks, 2, group.n_ranks), np.int64)
+    mine = np.array([sent, n_received], np.int64)
+    yield Phase(FIRST, lambda comm: comm.Iallgather(as_bytes(mine), as_bytes(counts)), counts.nbytes)
+    checks.compare_counts(counts[:, 0], counts[:, 1], group.ranks)
     received = np.empty(sum(n_received), array.dtype)
     source = [as_bytes(array), _in_bytes(sent, array)]
     target = [as_bytes(received), _in_bytes(n_received, array)]
-    yield Phase(FIRST, lambda comm: comm.Ialltoallv(source, target), array.nbytes)
+    yield Phase(SECOND, lambda comm: comm.Ialltoallv(source, target), array.nbytes)
     return received
 
 
