@@ -60,7 +60,8 @@ def same(given, wanted):
     elif isinstance(wanted, weft.Tensor):
         assert given.dtype == wanted.dtype and given.shape == wanted.shape
         assert given.requires_grad == wanted.requires_grad
-        assert given.detach().numpy().tobytes() == wanted.detach().numpy().tobytes()
+        given, wanted = (x.detach().float() if x.dtype is weft.bfloat16 else x.detach() for x in (given, wanted))
+        assert given.numpy().tobytes() == wanted.numpy().tobytes()
     else:
         assert given == wanted
 
@@ -537,3 +538,65 @@ def test_objects_whose_classes_do_more():
     for k in range(20):
         space.scale = float(k // 5)
         assert g(weft.ones(1)).item() == k // 5
+
+
+# --- values that Python sees ------------------------------------------------------------------------------------------
+READS = {
+    "float": lambda x: x * float(x[0]),
+    "item": lambda x: x * x[1].item(),
+    "a condition": lambda x: x * 2 if x[0] > 1 else x,
+    "a condition of an argument": lambda x: x * 2 if x.sum() else x,
+    "numpy": lambda x: x + float(x.numpy()[0]),
+    "an array": lambda x: x + float(np.asarray(x).sum()),
+    "tolist": lambda x: x + sum(x.tolist()),
+    "a number of turns": lambda x: sum([x] * int(x[0])),
+    "a shape": lambda x: weft.ones(int(x[0]) + 1) * x[1],
+    "an index": lambda x: x[int(x[0])],
+    "an index that is a tensor": lambda x: x[x[0].long()],
+    "iterated": lambda x: sum(2.0 * float(v) for v in x) + x,
+    "contained": lambda x: x * (1 if 2.0 in x else 3),
+    "equal": lambda x: x * (2 if weft.equal(x, weft.ones(3)) else 3),
+    "allclose": lambda x: x * (2 if weft.allclose(x, weft.ones(3)) else 3),
+    "nonzero": lambda x: weft.nonzero(x - 1).float(),
+    "a mask": lambda x: x[x > 1],
+    "repeat": lambda x: x.repeat_interleave(x.long()),
+    "format": lambda x: x * len(f"{x[0]:.0f}"),
+    "text": lambda x: x * len(str(x)),
+    "version": lambda x: x * (x._version + 1),
+    "offset": lambda x: x * (x.storage_offset() + 1),
+    "rounded": lambda x: x * round(float(x[0])),
+    "sorted": lambda x: sorted([x[0], x[1]], key=float)[0] + x,
+    "the largest": lambda x: max(x[0], x[1]) + x,
+    "a slice": lambda x: x[: int(x[0])],
+    "all": lambda x: x * (2 if all(x > 0) else 3),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_values_that_are_read(name):
+    function = READS[name]
+    compiled, data = weft.compile(function), weft.tensor([[1.0, 1, 1], [2, 1, 0], [1, 2, 2], [2, 2, 1], [0, 1, 2]])
+    for k in range(40):
+        x = data[k % 3] if k < 25 else data[k % 5]
+        same(compiled(x), function(x))
+        same(compiled(x.clone()), function(x.clone()))
+
+
+def test_modes_around_a_call():
+    f, x = settled(lambda x: (x @ x).sin(), weft.ones(2, 2)), weft.ones(2, 2)
+    assert not runs(f, x)
+    same(f(nn.Parameter(x)), f.function(nn.Parameter(x)))
+    with weft.autocast("cpu", dtype=weft.bfloat16):
+        check(f, x)
+    with weft.inference_mode():
+        check(f, x)
+    with weft.autograd.detect_anomaly(check_nan=False):
+        check(f, x.clone().requires_grad_())
+    kept = []
+    with weft.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        f(x.clone().requires_grad_()).sum().backward()
+    assert kept
+    assert weft.func.vmap(f)(weft.ones(3, 2, 2)).shape == (3, 2, 2)
+    value, tangent = weft.func.jvp(f, (x,), (x,))
+    same((value, tangent), weft.func.jvp(f.function, (x,), (x,)))
+    same(weft.func.grad(lambda x: f(x).sum())(x), weft.func.grad(lambda x: f.function(x).sum())(x))
