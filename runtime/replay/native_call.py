@@ -325,7 +325,7 @@ def _fill_table(f, tensors):
 
 
 def _require_same_alive(f):
-    """The same results as usual have a reference besides the list's, and nobody watches one."""
+    """The same results as usual have a reference besides the list's, and nobody watches another."""
     b, layout = f.b, f.layout
     records, tensors = f.word(t.RESULTS), f.tensor_items()
     with b.loop(0, f.word(t.N_RESULTS, I64), 1) as i:
@@ -333,7 +333,8 @@ def _require_same_alive(f):
         tensor = f.item(tensors, f.load(record, 0, I64))
         alive = b.convert(b.not_(f.is_unshared(tensor)), "i64")
         f.same(alive, f.load(record, 8, I64))
-        f.same(f.load(tensor, layout.weak_references), NULL)
+        with b.when(b.cmp("eq", alive, b.i64(0))):
+            f.same(f.load(tensor, layout.weak_references), NULL)
 
 
 def _fill_numbers(f):

@@ -8,7 +8,7 @@ from ..record.frame import Frame
 from ..record.frame_leaves import drop_gradients
 from ..record.frame_run import close, close_after_error
 from ..state.modes import state
-from ..state.references import PICKED, counts_of_picked
+from ..state.references import PICKED, counts_of_picked, held
 from ..state.tensor import pending_tensor
 from . import finished_calls, finished_tables
 from .usual_calls import EndedCall, ReplayedCall
@@ -141,7 +141,10 @@ class Ending:
         close(frame)
 
     def _close_unusual(self):
-        close(self.depart())
+        if any(getweakrefcount(self.tensors[vid]) for vid, alive in self.results if not alive):
+            self.close()
+        else:
+            close(self.depart())
 
     def _close_failed(self, error):
         if self._has_landed():
@@ -206,16 +209,29 @@ class Ending:
         if len(self.numbers) != self.n_numbers:
             return False
         results = self._pick(self.tensors)
-        if any(map(getweakrefcount, results)):
-            # Whoever watches a tensor would take the next call's for it.
-            return False
+        is_watched = any(map(getweakrefcount, results))
         counts = counts_of_picked(results)
         del results
         if counts != self._counts:
             if [c > PICKED for c in counts] != [alive for _, alive in self.results]:
                 return False
             self._counts = counts
+        if is_watched:
+            self._replace_watched()
         return True
+
+    def _replace_watched(self):
+        """Values that nobody holds, and somebody watches: who does would take the next call's for them."""
+        watched = [vid for vid, alive in self.results if not alive and getweakrefcount(self.tensors[vid])]
+        gone = [self.tensors[vid] for vid in watched]
+        for vid in watched:
+            self.tensors[vid] = pending_tensor(self, vid, self.metas[vid])
+        if held(gone, range(len(gone))):
+            # Another thread has asked a weak reference just now. What it has got is no value any more.
+            frame = Frame(self.recording)
+            frame_end.fail(frame, "the value of another thread's call was dropped there")
+            for tensor in gone:
+                tensor._frame = frame
 
     def _clean(self, ended):
         for segment in self.segments:

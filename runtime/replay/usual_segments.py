@@ -5,6 +5,8 @@ own, like at the end of the call.
                        item()      if
 """
 
+from weakref import getweakrefcount
+
 from ..record.frame_flush import settle_changes
 from ..state.references import held
 from ..state.tensor import pending_tensor
@@ -43,6 +45,8 @@ class Segment:
         tensors = call.tensors
         if held(tensors, self.pending) != self.held:
             return False
+        if any(getweakrefcount(tensors[vid]) for vid in self.pending if vid not in self.held):
+            return False  # whoever watches it would take the next call's for it
         outputs = ()
         call.changing = True
         if self.program is None:
