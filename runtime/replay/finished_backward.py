@@ -95,7 +95,7 @@ def gradients_of_results(words: Words, made: Object, outputs: Object, cotangents
     require(words.is_whole or not is_followed(call))
     require_first_kept(call)
     require(is_unchanged(words, call))
-    edges = cast(Dict, call.edges)
+    edges = cast(Dict, keep(call.edges))
     for k in range(len(words.gradients)):
         # What is no leaf has its hooks at a node, which is asked when the gradient arrives there.
         if edges.get(words.gradients[k].position) is None:

@@ -11,7 +11,7 @@ import functools
 from collections import namedtuple
 
 from ...compiler.translate.kinds import I64, Address, Bool, List, Object, ObjectKind, Rows, Struct, Tuple
-from ...compiler.translate.language import METHOD, External, cast, native, require
+from ...compiler.translate.language import METHOD, External, cast, keep, native, require
 from ..code import translated
 from ..code.native_kinds import TensorObject, call_with
 from ..code.packing import Packed
@@ -118,7 +118,7 @@ def edges_of(words: Words) -> Object:
         return words.no_edges
     edges = new_dict()
     for k in range(len(words.inner)):
-        tensor = cast(TensorObject, words.tensors[words.inner[k].number])
+        tensor = cast(TensorObject, keep(words.tensors[words.inner[k].number]))
         if tensor._node is not None:
             edge = new_tuple(2)
             set_tuple_item(edge, 0, tensor._node)
