@@ -8,6 +8,7 @@
     families.py    more of them, by kind: scans, layers, masks, derivatives of the user and of higher order, and parts
                    of whole programs
     programs.py    functions of a few tensors, called in turn
+    on_arrays.py   functions of arrays, whose calls go to their program at once, and what they read outside
     trainings.py   models that are trained
     compare.py     two runs of a program, and the first thing in which they differ
     beside_torch.py  the same program with torch under weft's name

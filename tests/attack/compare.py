@@ -96,6 +96,58 @@ def reading(*tensors):
         raise met[0]
 
 
+def on_arrays(compile, function, places):
+    """The function's value and gradients for arrays: by tensors and eager mode where nothing is compiled."""
+    if compile is weft.compile:
+        return weft.value_and_grad(function, argnums=places)
+
+    def both(*args, **kwargs):
+        # As a number in place of an array: floats of the default type.
+        at = places if isinstance(places, tuple) else (places,)
+        given = [_leaf(x) if k in at else _copied(x) for k, x in enumerate(args)]
+        with weft.enable_grad():
+            value = function(*given, **{key: _copied(x) for key, x in kwargs.items()})
+            if not isinstance(value, weft.Tensor):
+                raise TypeError("the value is no tensor")
+            if value.numel() != 1:
+                raise RuntimeError("the value is not one number")
+            used = value.requires_grad
+            found = weft.autograd.grad(value, [given[k] for k in at], allow_unused=True) if used else [None] * len(at)
+        found = [weft.zeros_like(given[k]) if g is None else g for k, g in zip(at, found)]
+        found = tuple(g.detach().numpy().copy() for g in found)
+        return value.item(), found if isinstance(places, tuple) else found[0]
+
+    return both
+
+
+def in_threads(function, *args):
+    """What two threads that call the function at once get, and errors."""
+    found = []
+
+    def call():
+        try:
+            found.append(function(*args))
+        except Exception as error:
+            found.append(said(error))
+
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    return found
+
+
+def _leaf(x):
+    if isinstance(x, weft.Tensor):
+        raise TypeError("a tensor is differentiated for by other functions")
+    x = np.asarray(x)
+    x = x if x.dtype.kind == "f" else x.astype(np.float64)
+    return weft.tensor(x, requires_grad=True)
+
+
+def _copied(x):
+    return weft.tensor(x) if isinstance(x, np.ndarray) else x
+
+
 def n_alive():
     """How many tensors there are."""
     gc.collect()

@@ -15,6 +15,7 @@ from weft import contest, made_anew
 
 from .compare import difference_in, n_errors
 from .minimise import minimised
+from .on_arrays import RandomOnArrays
 from .programs import RandomAttack, RandomLoop
 from .trainings import LongTraining
 
@@ -27,11 +28,12 @@ contest.LOOKED_INTO_AFTER = 4  # programs are short
 
 def source_of(seed):
     """(kind, source) of the program of a seed."""
-    kind = ("attack", "training", "loop", "sharing", "attack", "training", "attack", "program")[seed % 8]
+    kind = ("attack", "training", "loop", "sharing", "attack", "training", "arrays", "program")[seed % 8]
     made = {
         "attack": lambda seed: _with_fewest_errors(RandomAttack, seed),
         "loop": lambda seed: _with_fewest_errors(RandomLoop, seed),
         "training": LongTraining,
+        "arrays": RandomOnArrays,
         "sharing": lambda seed: RandomSharing(seed, n_calls=24),
         "program": lambda seed: RandomProgram(2 * seed + 1, 4 + seed % 12),
     }
