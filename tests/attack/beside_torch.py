@@ -198,7 +198,7 @@ def _without_numbers(text):
 # --- programs ---------------------------------------------------------------------------------------------------------
 # Draws that are not the same number, and what docs/differences.md says is different on purpose or what PyTorch leaves
 # open: operands that overlap what is changed, types that are promoted in every function.
-_LEFT_OUT = "reset_parameters", "default_dtype(weft.float32)", "pool = {", "data(50 + call"
+_LEFT_OUT = "reset_parameters", "default_dtype(weft.float32)", "pool = {", "data(50 + call", "on_arrays"
 _INSTEAD = (
     ("np.float32", "np.float64"),
     (".float()", ".double()"),
