@@ -127,6 +127,7 @@ def _comparison(kind):
         peek=peek,
         n_alive=lambda: 0,
         assert_same=None,
+        in_threads=compare.in_threads,
         reading=lambda *_: nullcontext(),
     )
 

@@ -1,6 +1,7 @@
 """Statements of rarer kinds, as in fragments.py. There are besides: kernel (2, 3, 2) and image (2, 1, 2, 2), leaves;
 index, three integers; out and cache, state; running, a mean and a variance; lstm and attend, layers; nested, a compiled
-function; Cube, Pair and Straight, functions with derivatives of the user; scheduler, of the optimizer.
+function; Cube, Pair and Straight, functions with derivatives of the user; scheduler, of the optimizer; bag, a list of
+tensors, and named, a dict of them, which are replaced, added, taken away and tied to one another between calls.
 """
 
 SCANS = (
@@ -77,6 +78,33 @@ HIGHER = (
     "{t} = weft.utils.checkpoint.checkpoint(model, {x} * w, use_reentrant=False)",
     "array[...] = 0.5\n{t} = n * {x}\narray += 1.0", "array[calls[0] % 3] += 1.0\n{t} = (n * w).sum() * {x}",
     "{t} = sum(q * w for q in ({x}, {y}))",
+)  # fmt: skip
+# What is in a list or a dict outside, however many that are.
+CLOSURES = (
+    "{t} = {x} * bag[0]", "{t} = {x} + bag[-1]", "{t} = {x} * named['a']", "{t} = {x} * named['b'] + bag[1]",
+    "{t} = {x}\nfor q in bag:\n    {t} = {t} * q", "{t} = {x}\nfor k in sorted(named):\n    {t} = {t} + named[k]",
+    "{t} = sum(q.sum() for q in named.values()) * {x}", "{t} = {x} * len(bag)", "{t} = {x} * named.get('c', 0.5)",
+    "{t} = weft.stack([q * w for q in bag]).sum(0) * {x}", "bag[0] = {x}.detach()", "bag.append(bag.pop(0))",
+    "named['a'] = named['a'] * 0.5", "named['b'].data.mul_(0.9)", "bag[0].add_({x}.detach())", "bag[1:] = [{x}]",
+    "named.update(c={x}.detach())", "{t} = named.pop('c', s) * {x}", "with weft.no_grad():\n    bag[0].lerp_(w, 0.5)",
+    "(bag[0] * w).sum().backward()", "for q in named.values():\n    q.grad = None", "kept[:2] = [*bag][:2]",
+    "{t} = F.linear({x} * w, model[2].weight) if len(model) > 2 else {x}", "{t} = model[0]({x} * w) + model(w)[0]",
+    "{t} = weft.func.functional_call(model, named_weights(), ({x} * w,))", "{t} = {x} * bag[calls[0] % len(bag)]",
+)  # fmt: skip
+# What changes of them between calls; and weights that become one, and two again.
+CHANGES_OF_CLOSURES = (
+    "bag[0] = randn(3, 4)", "bag[0] = w", "bag.reverse()", "bag.append(v)", "bag.pop()", "bag[1] = bag[0]",
+    "bag[0] = bag[0].detach()[...]", "bag[0].mul_(0.5)", "bag[-1].requires_grad_(True)", "bag[0] = bag[0].double()",
+    "bag = [*bag]", "bag[0] = base[1:4]", "named['a'] = v", "named['a'] = bag[0]", "named['c'] = randn(4)",
+    "named['b'] = named['b'].detach().requires_grad_()", "named = dict(reversed(named.items()))",
+    "named['a'].data = randn(3, 4)", "model[2].weight = model[0].weight", "model[2].bias = model[0].bias",
+    "model[2].weight = nn.Parameter(model[2].weight.detach().clone())", "model[0] = model[2]", "other[0] = model[0]",
+    "kept.append(in_threads(nested, a.detach(), u.detach()))", "kept.append(in_threads(nested, w, v))",
+    "handles = [p.register_hook(lambda g: g * 0.5) for p in model.parameters()]",
+    "[handle.remove() for handle in handles]", "named.pop('c', None)",
+    "named_weights = lambda: {k: p * 0.5 for k, p in model.named_parameters()}",
+    "optimizer.load_state_dict(saved)", "saved = copy.deepcopy(optimizer.state_dict())",
+    "a.data = base.data[:3]", "b = a[0]", "u = b", "model.load_state_dict(other.state_dict(), assign=True)",
 )  # fmt: skip
 # Parts of whole programs: loops of a recurrence, weights given by name, messages along edges, results written into
 # tensors that exist, a cache that fills, batches in a loop, what is done every few calls, integers divided.

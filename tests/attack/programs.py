@@ -16,7 +16,7 @@ import threading
 import weakref
 
 import numpy as np
-from attack.compare import assert_same, flat, n_alive, peek, reading, said, shared
+from attack.compare import assert_same, flat, in_threads, n_alive, peek, reading, said, shared
 
 import weft
 from weft import nn, optim, randn
@@ -100,7 +100,11 @@ def program(compile):
     out, cache = weft.zeros(3, 4), weft.zeros(0, 4)
     kept, seen, calls, mode, elsewhere, scale = [], [], [0], [], [], 0.5
     handle = held = saved = rs = None
-    r0 = randn(3, 4)
+    r0, handles = randn(3, 4), []
+    bag, named = [randn(3, 4), randn(4), w], {"a": randn(3, 4), "b": v}
+
+    def named_weights():
+        return dict(model.named_parameters())
 
     def inner(x):
         return x.cos() * v
@@ -133,7 +137,7 @@ OPTIMIZERS = (
 )
 # What a program has of besides values and views: statements of two of these kinds.
 RARE = [fragments.CHANGES, fragments.LOOKS, fragments.GRADIENTS, fragments.ODDITIES]
-RARE += [families.SCANS, families.LAYERS, families.MASKS, families.HIGHER, families.PARTS]
+RARE += [families.SCANS, families.LAYERS, families.MASKS, families.HIGHER, families.PARTS, families.CLOSURES]
 
 
 class RandomAttack:
@@ -175,6 +179,10 @@ class RandomAttack:
         given = self.pick(fragments.ARGUMENTS), self.pick(fragments.ARGUMENTS)
         return k, given, self.after()
 
+    def surgery(self):
+        of_closures = families.CLOSURES in self.kinds and self.chance(0.5)
+        return self.pick(families.CHANGES_OF_CLOSURES if of_closures else fragments.SURGERY)
+
     def after(self):
         words = {"r": self.pick(["rs[0]", "rs[0]", "rs[-1]"]), "q": "rs[-1]"}
         return [self.pick(fragments.AFTER).format(**words) for _ in range(int(self.rng.choice([0, 1, 1, 2])))]
@@ -191,7 +199,7 @@ class RandomAttack:
         k, (a, b), after = plan
         lines = ["try:"]
         if self.chance(self.restless * 1.5):
-            lines += _indented(self.pick(fragments.SURGERY))
+            lines += _indented(self.surgery())
         lines += [f"    given = {self.signatures[k][2].format(a=a, b=b)}".replace("given = ", f"r = f{k}(", 1) + ")"]
         if self.chance(0.05):
             around = self.pick(
@@ -251,7 +259,7 @@ class RandomLoop(RandomAttack):
         self.restless = 0.0
         plan = self.plan()
         # What comes late would still be learned where tensors are counted.
-        events = {int(k): self.pick(fragments.SURGERY) for k in self.rng.integers(5, 50, int(self.rng.integers(0, 4)))}
+        events = {int(k): self.surgery() for k in self.rng.integers(5, 50, int(self.rng.integers(0, 4)))}
         changes = [f"if call == {k}:\n" + "\n".join(_indented(text)) for k, text in events.items()]
         lines = [*changes, *self.call(plan), f"if call in (79, {79 + self.n_counted}):"]
         lines += ["    kept.clear(), seen.clear(), elsewhere.clear()", "    counted.append(n_alive())"]
