@@ -67,8 +67,8 @@ Then 1721000000 to 1721001836, 1837 programs: four not the same. 1721000570 kept
 state (mended, test_compiled_lifetime.py); 1721001826 counted tensors while a late change was learned; two are of memory
 that NumPy shows. 1723000000 to 1723000804, 805 programs: one not the same, 1723000267, a gradient computed from what a
 change in place had written (mended, test_attack_found.py). The CPU was shared with twenty other processes: 413 programs
-in the first four minutes, 22 in the last. With functions of arrays (on_arrays.py) added, 390 programs of these alone,
-seeds 0 to 59, 100 to 399 and 5000 to 5029, the same; in 45 of 60 calls went to their program at once.
+in the first four minutes, 22 in the last. With functions of arrays (on_arrays.py) added, 330 programs of these alone,
+seeds 100 to 399 and 5000 to 5029, were the same; in 45 of 60 of them calls went to their program at once.
 
 880000011, where eager mode refuses a backward and a compiled call goes by the copy of shown memory that
 it has read, is in differences.md and test_exposed_memory.py.
