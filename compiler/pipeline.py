@@ -111,7 +111,9 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False, for_itself=
     steps = _cut_all(steps, team)
     show("loops", _Loops(steps, team))
     costs = [0 if for_itself or for_team else w.cost for w in work]
-    text, plan = _emit(trace, order, steps, memory, team, costs, in_one, target)
+    n_inputs, is_awaited = len(order.fusion.graph.inputs()), not (for_itself or for_team)
+    program = Program(Module(target), n_inputs, team, is_awaited)
+    text, plan = _emit(trace, order, steps, memory, program, costs, in_one)
     show("llvm", text)
     return Compiled(text, plan)
 
@@ -306,10 +308,9 @@ def _cut_all(steps, team):
     ]
 
 
-def _emit(trace, order, steps, memory, team, costs, in_one, target):
+def _emit(trace, order, steps, memory, program, costs, in_one):
     fusion, settled = order.fusion, order.fusion.graph
-    module = Module(target)
-    program = Program(module, len(settled.inputs()), team)
+    module, team = program.module, program.team
     first_commit = next((k for k, step in enumerate(steps) if commits(step.lowered, memory)), None)
     may_fail = any(step.lowered.checks for step in steps)
     kernels, unseen_ns, looks_left = [], 0, MOST_LOOKS - sum(team.waits if team else ())

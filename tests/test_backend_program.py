@@ -1,6 +1,7 @@
 """Programs as the runtime calls them: commits and their hazards, checks, results that share a value, the plan."""
 
 import ctypes
+import re
 
 import numpy as np
 from backend_models import mlp_step
@@ -17,6 +18,20 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 def _copies(program):
     return [k.kind for k in program.plan.kernels].count("copy")
+
+
+def _groups(text):
+    """function -> the attributes it is made with"""
+    groups = dict(re.findall(r"^attributes (#\d+) = \{ (.*) \}$", text, re.MULTILINE))
+    return {name: groups[group] for name, group in re.findall(r"^define .*@(\w+)\(.*\) (#\d+) \{$", text, re.MULTILINE)}
+
+
+def test_llvm_takes_its_time_for_kernels_alone_where_somebody_waits():
+    graph = mlp_step(8, (6, 5, 4))[0]
+    awaited, exported = (_groups(compile_graph(graph, for_itself=x).text) for x in (False, True))
+    quickly = {name for name, attributes in awaited.items() if "optnone" in attributes}
+    assert quickly == {"body", "weft_program"} and {name[0] for name in awaited.keys() - quickly} == {"k"}
+    assert awaited.keys() == exported.keys() and "optnone" not in str(exported)
 
 
 def test_update_in_place():

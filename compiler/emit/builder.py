@@ -483,8 +483,8 @@ class Builder:
         ]
         self.lines[1:1] = loads
         parameters = ", ".join(f"{r.type} {r.name}" for r in self.arguments)
-        head = f"define {self.linkage} {self.result} @{self.name}({parameters}) #0 {{".replace("  ", " ")
-        self.module.functions.append("\n".join([head, *self.lines, "}"]))
+        head = f"define {self.linkage} {self.result} @{self.name}({parameters}) ".replace("  ", " ")
+        self.module.functions.append("\n".join([f"{head}{self.module.group_of(self.name)} {{", *self.lines, "}"]))
 
 
 class Loop:

@@ -62,6 +62,8 @@ class Module:
         self.globals = {}
         # The texts of extents known at run time (or numbers), which whoever loads the code writes to @extents.
         self.extents, self.slots = [], {}
+        # Functions that LLVM is to make quickly, and not well.
+        self.made_quickly = set()
 
     def declare(self, name, result, parameters, attributes=""):
         self.declarations[name] = f"declare {result} @{name}({', '.join(map(str, parameters))}) {attributes}".rstrip()
@@ -90,12 +92,19 @@ class Module:
         )
         return Reg(f"@{name}", PTR)
 
+    def group_of(self, name):
+        """The attributes of a function."""
+        return "#1" if name in self.made_quickly else "#0"
+
     def __str__(self):
         extents = [f"@extents = global [{len(self.extents)} x i64] zeroinitializer"] if self.extents else []
         parts = [*self.globals.values(), *extents, *self.declarations.values(), *self.functions]
         width = f'"prefer-vector-width"="{8 * self.target.vector_bytes}"'
-        attributes = f'attributes #0 = {{ nounwind "no-trapping-math"="true" {width} }}'
-        return "\n".join([*parts, attributes, ""])
+        attributes = f'nounwind "no-trapping-math"="true" {width}'
+        groups = [f"attributes #0 = {{ {attributes} }}"]
+        if self.made_quickly:
+            groups.append(f"attributes #1 = {{ noinline optnone {attributes} }}")
+        return "\n".join([*parts, *groups, ""])
 
 
 def literal(value, element):

@@ -145,9 +145,10 @@ class LeaveIfFailed:
 class Program:
     """The steps of a program while they are collected; `finish` writes it. Kernels of equal text are emitted once."""
 
-    def __init__(self, module, n_inputs, team=None):
-        """`team`: a Team (parallel.py), or None for one thread."""
-        self.module, self.n_inputs, self.team = module, n_inputs, team
+    def __init__(self, module, n_inputs, team=None, is_awaited=False):
+        """`team`: a Team (parallel.py), or None for one thread. `is_awaited`: somebody waits for the code. What calls
+        the kernels is made without LLVM's optimizations then: they take a fifth of its time and win nothing there."""
+        self.module, self.n_inputs, self.team, self.is_awaited = module, n_inputs, team, is_awaited
         self.kernels, self.names, self.symbols, self.tables = {}, {}, {}, {}
         self.steps = []
         self.slots = {}
@@ -285,6 +286,7 @@ class Program:
         body.finish_body()
 
     def emit_entry(self):
+        self.note_calls_kernels("weft_program")
         b = Builder(self.module, "weft_program", [("table", PTR)], result="i64")
         (table,) = b.arguments
         closure = b.alloca(I64, 1 + len(self.slots))
@@ -297,6 +299,11 @@ class Program:
             b.leave(self.go_alone(b, closure))
             b.start(large)
         b.finish(self.go_alone(b, closure) if self.team is None else self.go_together(b, table, closure))
+
+    def note_calls_kernels(self, name):
+        """The function of this name does little itself."""
+        if self.is_awaited:
+            self.module.made_quickly.add(name)
 
     @staticmethod
     def go_alone(b, closure):
@@ -346,6 +353,7 @@ class _Part:
 
     def __init__(self, program, name):
         self.program = program
+        program.note_calls_kernels(name)
         self.b = Builder(program.module, name, _BODY, result="i64", linkage="internal")
         self.closure, self.rank, self.size, self.number, self.own_scratch = self.b.arguments
         self.pointers, self.units = {}, {}
