@@ -145,7 +145,8 @@ def _exact(rolled):
 
 def _of_recording(rolled, meta, code, began):
     program = linked({**meta, "has_loops": True, **rolled.own()}, code, began)
-    program.rolled = rolled
+    if "cut" in meta:  # its backward will ask
+        program.rolled = rolled
     return program
 
 

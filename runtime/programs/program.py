@@ -99,7 +99,7 @@ class Program:
     """
 
     is_interim, error = False, None
-    rolled = None  # what it was made of, if its loops are rolled up (loops.py)
+    rolled = None  # what it was made of, if its loops are rolled up and a backward may follow (loops.py)
     pool_word, first_symbol = 2, 3  # words of a table: compiler/emit/program.py
     arena_words = _arena.words
 
