@@ -384,7 +384,10 @@ def nonzero(input, *, as_tuple=False):
     found = np.atleast_1d(readable(array_that_sizes(input))).nonzero()
     if as_tuple:
         return tuple(wrap(np.asarray(k, dtype=np.int64)) for k in found)
-    return wrap(np.stack(found, 1).astype(np.int64) if input.ndim else np.zeros((int(found[0].size), 0), np.int64))
+    places = np.empty((found[0].size, input.ndim), np.int64)
+    for d in range(input.ndim):
+        places[:, d] = found[d]
+    return wrap(places)
 
 
 def masked_fill(input, mask, value):

@@ -222,11 +222,7 @@ def setitem(x, key, value):
             index, axis, merged, value = found
             apply_inplace(indexing.index_put, x, (x, index, value), {"axis": axis, "merged": merged})
             return
-        entries = normalized(key, sizes)
-        if any(isinstance(k, Tensor) for k in entries):
-            _set_positions(x, key, value)
-            return
-        place = _basic(sizes, entries)
+        place = _basic(sizes, normalized(key, sizes))
     spec, shape, lengths = place
     if noted and plain is not None:
         note_write(x, sizes, key, plain, given, place)
@@ -241,12 +237,18 @@ def setitem(x, key, value):
 
 
 def _positions(x, key, value):
-    """(index, axis, merged, the value expanded to its place) for a key that `at_positions` knows, else None."""
+    """(index, axis, merged, the value expanded to its place) for a key with index tensors; None if it has none."""
     found = at_positions(key, shape_of(x))
-    if found is None:
+    if found is not None:
+        index, axis, merged, shape = found
+        return index, axis, merged, _fitted(value, shape)
+    if not any(isinstance(k, Tensor) for k in normalized(key, shape_of(x))):
         return None
-    index, axis, merged, shape = found
-    return index, axis, merged, _fitted(value, shape)
+    # In row-major order of the index the last write to a position wins.
+    count = prod(shape_of(x))
+    numbers = x.apply_op(source.arange, (0, 1), {"shape": (count,), "dtype": dtypes.int64})
+    positions = getitem(view.reshape(numbers, shape=shape_of(x)), key)
+    return positions, 0, (count,), _fitted(value, positions.shape)
 
 
 _answered_positions = answering(_positions)
@@ -394,15 +396,6 @@ def placed(x, key, value):
         return result
     index, axis, merged, shape = found
     return indexing.index_put(x, index, _fitted(value, shape), axis=axis, merged=merged)
-
-
-def _set_positions(x, key, value):
-    """x[index tensors] = value: the last write to a position wins, in row-major order of the index."""
-    count = prod(x.shape)
-    numbers = x.apply_op(source.arange, (0, 1), {"shape": (count,), "dtype": dtypes.int64})
-    positions = getitem(view.reshape(numbers, shape=x.shape), key)
-    value = _fitted(value, positions.shape)
-    apply_inplace(indexing.index_put, x, (x, positions, value), {"axis": 0, "merged": (count,)})
 
 
 native_keys.answers(getitem, setitem, _write, _write_number)

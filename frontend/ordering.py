@@ -17,7 +17,7 @@ from .operands import flag, tensor_of
 from .results import result_type
 from .runtime.eager.function import without_derivative
 from .runtime.state import random
-from .runtime.state.modes import array_that_sizes
+from .runtime.state.modes import array_that_sizes, state
 from .runtime.state.tensor import Tensor, wrap
 from .shaping import flatten, movedim, narrow, reshape, squeeze, unsqueeze
 
@@ -183,12 +183,12 @@ def _ranked(rows, q, interpolation, ignore_nan):
 
 # --- counting ---------------------------------------------------------------------------------------------------------
 def _values(x):
-    return readable(x.detach().array)
+    return readable(x._data if state.frame is None and x._data is not None else x.detach().array)
 
 
 def _sizing_values(x):
     """The numbers now: results whose shape they decide cannot wait."""
-    return readable(array_that_sizes(x.detach()))
+    return readable(x._data if state.frame is None and x._data is not None else array_that_sizes(x.detach()))
 
 
 def bincount(input, weights=None, minlength=0):

@@ -188,6 +188,8 @@ def masked_select(input, mask):
     if mask.dtype is not dtypes.bool_:
         raise OpError(f"masked_select: expected BoolTensor for mask, got {mask.dtype.name}")
     shape = broadcast_shapes("masked_select", [input.shape, mask.shape])
+    if shape and input.shape == mask.shape:
+        return getitem(input, mask)
     return reshape(getitem(expand(input, shape), expand(mask, shape)), -1)
 
 

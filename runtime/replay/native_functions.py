@@ -32,7 +32,7 @@ from ..state.attributes import refusal
 from ..state.modes import autocasting, frame_hidden, inferring, state, watching
 from ..state.random import default_generator
 from ..state.size import Size
-from ..state.tensor import Tensor
+from ..state.tensor import Tensor, _apply
 from . import native as objects
 from .native_keys import SliceObject, layout_with_keys
 
@@ -256,7 +256,7 @@ class Noted(Tensor):
     __slots__ = ("noter", "place")
 
     def apply_op(self, op, operands, attributes):
-        return self.noter.note(op, operands, attributes)
+        return self.noter.apply(_apply, op, operands, attributes)
 
 
 class _Noter:
