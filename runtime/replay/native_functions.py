@@ -352,7 +352,13 @@ def learn(place, wanted, args, kwargs):
     given = iter([noter.tensor(x.shape, x.dtype, ("given", k)) if _is_own(x) else x for k, x in enumerate(flat)])
     args = [_rebuilt(x, given) for x in args]
     kwargs = {name: _rebuilt(x, given) for name, x in kwargs.items()}
+    drawn = default_generator.__getstate__()
     made = _made(noter, marks.answering[place], args, kwargs)
+    if default_generator.__getstate__() != drawn:
+        # These draws are for the call itself.
+        default_generator.__setstate__(drawn)
+        marks.hopeless.add(place)
+        return
     results = list(made) if isinstance(made, tuple) else [made]
     if not noter.steps or not all(x.__class__ is Noted and x.noter is noter or _is_plain(x) for x in results):
         return
@@ -395,8 +401,8 @@ class _Warned(Exception):
 
 
 def _made(noter, function, args, kwargs):
-    """What the function returns; None if it fails, warns or draws random numbers: that it does in every call."""
-    drawn, here, warn = default_generator.__getstate__(), threading.get_ident(), warnings.warn
+    """What the function returns; None if it fails or warns: that it does in every call."""
+    here, warn = threading.get_ident(), warnings.warn
 
     def refuse(*given, **named):
         if threading.get_ident() == here:
@@ -413,9 +419,6 @@ def _made(noter, function, args, kwargs):
     finally:
         watching.remove(noter)
         warnings.warn, state.forward = warn, before
-    if default_generator.__getstate__() != drawn:
-        default_generator.__setstate__(drawn)
-        return None
     return made
 
 
