@@ -25,6 +25,7 @@ from ..programs.evaluate import runs
 from .eager_halves import any_half, as_they_lie, has_no_steps, steps_between_conversions, wide, wide_attributes
 from .eager_places import change_at_places, row_major, steps_at_places
 from .eager_routines import steps_of_routine
+from .eager_scratch import places_between
 from .eager_words import (
     ELEMENTWISE,
     LIMITS,
@@ -140,8 +141,8 @@ class Builder:
 
     def place_all(self, but=()):
         """The fixed addresses, all of which are known now but those of results."""
-        for slot in [slot for slot in self.unplaced if slot not in but]:
-            self.place(slot)
+        between = {slot: n_bytes for slot, n_bytes in self.unplaced.items() if slot not in but}
+        self.fixed.update(places_between(self.steps, between, self._reserve))
         return [address or 0 for address in self.fixed.values()]
 
     def finish(self, numbers):
