@@ -15,6 +15,7 @@ from .compiler.storage import check_fits, convert
 from .data_given import array_of, type_of_numbers
 from .placement import check_placement
 from .runtime.state import random
+from .runtime.state.aligned import PAGED_BYTES, zeroed_array
 from .runtime.state.device import require_cpu
 from .runtime.state.exposure import shown
 from .runtime.state.modes import state, watching
@@ -181,16 +182,19 @@ def filled(shape, number, dtype, requires_grad):
     if dtype.__class__ is not dtypes.DType:
         dtype = dtype_of(dtype)
     if number.__class__ is int and number == 0 and _is_made_at_once(shape, dtype):
-        made = tensor_of(np.zeros(shape, dtype.numpy))
+        made = tensor_of(zeroed_array(shape, dtype.numpy))
     else:
         made = _apply(source.full, (number,), {"shape": shape, "dtype": dtype})
     return _finish(made, requires_grad) if requires_grad else made
 
 
 def _is_made_at_once(shape, dtype):
-    """Whether an op would take longer to find than the few elements take, which are of another shape each time in many
-    loops: outside of calls in flight, where nobody looks on."""
-    return dtype in _PLAIN and state.frame is None and not watching and prod(shape) <= _SMALL
+    """Of zeros: whether an op would take longer to find than the few elements take, which are of another shape each
+    time in many loops, or so many need not be written: outside of calls in flight, where nobody looks on."""
+    if dtype not in _PLAIN or state.frame is not None or watching:
+        return False
+    n = prod(shape)
+    return n <= _SMALL or n * dtype.size_bytes >= PAGED_BYTES
 
 
 _PLAIN = frozenset((dtypes.float32, dtypes.float64, dtypes.int64, dtypes.bool_))

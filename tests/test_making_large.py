@@ -62,3 +62,24 @@ def test_padding_of_large_tensors():
             out.sum().backward()
             assert bits(out.detach()) == expected.tobytes()
             assert x.grad.sum() == kept.size
+
+
+def test_large_zeros_are_zeros_of_their_own():
+    for make in (weft.zeros, weft.empty, lambda *s, **k: weft.zeros_like(weft.ones(1).expand(*s), **k)):
+        for dtype in (weft.float32, weft.int64):
+            x = make(9, 1 << 20, dtype=dtype)
+            assert x.dtype is dtype and x.shape == (9, 1 << 20) and x.is_contiguous()
+            assert x.data_ptr() % 64 == 0 and x[:, :: 1 << 10].abs().sum() == 0
+            y = make(9, 1 << 20, dtype=dtype)
+            y += 1
+            x[3] = 2
+            assert y[:, 5].tolist() == [1] * 9 and x[:, 5].tolist() == [0, 0, 0, 2, 0, 0, 0, 0, 0]
+    x = weft.zeros(9, 1 << 20, requires_grad=True)
+    x[2].sum().backward()
+    assert x.grad[:, 7].tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 0]
+
+
+def test_large_zeros_in_compiled_functions():
+    f = weft.compile(lambda x: weft.zeros(9, 1 << 20)[:, :3] + x)
+    for _ in range(3):
+        assert f(weft.ones(3)).tolist() == [[1.0] * 3] * 9
