@@ -181,7 +181,18 @@ def large(library):
     whole, mask = library.tensor(rng.integers(0, 1000, (n, n))), b > 0
     target, image = make(n, n), make(4, 16, 125, 125)
     log = f.log_softmax(x, 1)
+
+    def backward(make):
+        r.grad = None
+        make(r).backward(x)
+
     return {
+        "cat of 10 chunks, and backward": lambda: backward(lambda r: library.cat(r.chunk(10))),
+        "cat of 50 parts, and backward": lambda: backward(lambda r: library.cat(r.split(20, 1), 1)),
+        "half and back, and backward": lambda: backward(lambda r: r.half().float()),
+        "zeros, 64 MiB": lambda: library.zeros(1 << 24),
+        "eye, 1M": lambda: library.eye(n),
+        "triu_, 1M": lambda: target.triu_(),
         "empty": lambda: library.empty(n * n),
         "zeros, 1M": lambda: library.zeros(n, n),
         "ones, 1M": lambda: library.ones(n, n),
