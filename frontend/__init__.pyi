@@ -1805,6 +1805,9 @@ def load_exported(path: builtins.str | PathLike[builtins.str]) -> Any:
 def load_ptx(path: builtins.str | PathLike[builtins.str], *, device: _Device | builtins.str | builtins.int | None = ...) -> Any:
     'What `weft.export_ptx(..., path)` has written, to be called from Python on a GPU: a GpuFunctions.'
     ...
+def lobpcg(A: Any, k: Any = ..., B: Any = ..., X: Any = ..., n: Any = ..., iK: Any = ..., niter: Any = ..., tol: Any = ..., largest: Any = ..., method: Any = ..., tracker: Any = ..., ortho_iparams: Any = ..., ortho_fparams: Any = ..., ortho_bparams: Any = ...) -> Tensor:
+    '(eigenvalues (..., k), eigenvectors (..., m, k)) of A v = B v lambda for symmetric A (..., m, m): the k largest, falling, or the smallest, rising. `k` is 1, or the number of columns of X.'
+    ...
 def log(input: Tensor, *, out: Any = ...) -> Tensor:
     'The natural logarithm; -inf at 0, nan below. Element by element.'
     ...

@@ -137,6 +137,41 @@ def pca_lowrank(A, q=None, center=True, niter=2):
     return svd_lowrank(A - A.mean(-2, True) if center else A, q)
 
 
+def lobpcg(
+    A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, largest=None, method=None, tracker=None,
+    ortho_iparams=None, ortho_fparams=None, ortho_bparams=None,
+):  # fmt: skip
+    """(eigenvalues (..., k), eigenvectors (..., m, k)) of A v = B v lambda for symmetric A (..., m, m): the k largest,
+    falling, or the smallest, rising. `k` is 1, or the number of columns of X.
+
+    They are exact here: the matrix is decomposed whole. A first guess, limits of iterations and what makes iterations
+    quicker change nothing, and a `tracker`, which follows them, is refused. ValueError where m < 3 k, as in PyTorch.
+    """
+    if tracker is not None:
+        raise NotImplementedError("lobpcg: tracker follows iterations, and there are none; leave it out")
+    if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
+        raise OpError(f"lobpcg: A must be square, got shape {A.shape}")
+    if not A.dtype.is_floating_point:
+        raise OpError(f"lobpcg: expected A of a floating point type, got {A.dtype.name}; convert it with .double()")
+    k = (1 if X is None else X.shape[-1]) if k is None else k
+    if k < 1 or A.shape[-1] < 3 * k:
+        raise ValueError(
+            f"LOBPCG algorithm is not applicable when the number of A rows (={A.shape[-1]}) is smaller than 3 x the "
+            f"number of requested eigenpairs (={k}), of which there must be one at least"
+        )
+    A = (A + A.mT) / 2
+    if B is not None:
+        # B = L L^T: the same eigenvalues as those of L^-1 A L^-T, whose vectors are L^T v.
+        factor = linalg.cholesky(B)
+        half = linalg.solve_triangular(factor, A, upper=False)
+        A = linalg.solve_triangular(factor, half.mT, upper=False)
+    values, vectors = linalg.eigh(A)
+    if largest is None or largest:
+        values, vectors = values.flip(-1), vectors.flip(-1)
+    values, vectors = values[..., :k], vectors[..., :k]
+    return values, vectors if B is None else linalg.solve_triangular(factor.mT, vectors, upper=True)
+
+
 # In mixed precision these are computed in float32.
 all_in_wide(str.split("cholesky_solve cholesky_inverse triangular_solve lu_solve geqrf ormqr"), globals())
 
@@ -144,4 +179,4 @@ METHODS = str.split("""
     inverse pinverse cholesky cholesky_solve cholesky_inverse triangular_solve qr svd det logdet slogdet matrix_exp
     matrix_power lu_solve lu norm geqrf ormqr orgqr
 """)
-PUBLIC = [*METHODS, *str.split("lu_unpack matrix_rank svd_lowrank pca_lowrank")]
+PUBLIC = [*METHODS, *str.split("lu_unpack matrix_rank svd_lowrank pca_lowrank lobpcg")]

@@ -77,3 +77,51 @@ def test_backward_says_that_there_is_no_derivative():
         assert made.requires_grad
         with pytest.raises(RuntimeError, match="derivative"):
             made.sum().backward()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("with_b", [True, False])
+def test_lobpcg_like_pytorch(largest, with_b):
+    torch = pytest.importorskip("torch")
+    generator = np.random.default_rng(0)
+    half = generator.standard_normal((2, 9, 9))
+    a, b = half @ half.swapaxes(-1, -2), np.diag(np.linspace(1.0, 3.0, 9)) + 0.1
+    torch.manual_seed(0)
+    ours = weft.lobpcg(weft.tensor(a), k=2, B=weft.tensor(b) if with_b else None, largest=largest, niter=50)
+    theirs = torch.lobpcg(
+        torch.tensor(a), k=2, B=torch.tensor(np.stack([b, b])) if with_b else None, largest=largest, niter=-1, tol=1e-10
+    )
+    np.testing.assert_allclose(ours[0].numpy(), theirs[0].numpy(), 1e-7)
+    np.testing.assert_allclose(abs(ours[1].numpy()), abs(theirs[1].numpy()), 1e-3, 1e-4)
+    metric = weft.tensor(b) if with_b else weft.eye(9, dtype=weft.float64)
+    assert (ours[1].mT @ metric @ ours[1]).allclose(weft.eye(2, dtype=weft.float64).expand(2, 2, 2), atol=1e-10)
+
+
+def test_lobpcg_has_symmetric_derivatives_to_second_order():
+    weft.manual_seed(0)
+    half = weft.rand(7, 7, dtype=weft.float64)
+    a = (half @ half.mT).requires_grad_()
+
+    def run(a):
+        values, vectors = weft.lobpcg(a, k=2)
+        return values, vectors.abs()
+
+    assert weft.autograd.gradcheck(run, [a]) and weft.autograd.gradgradcheck(run, [a], atol=1e-4)
+    sum(r.sum() for r in run(a)).backward()
+    assert a.grad.allclose(a.grad.mT)
+    assert [r.tolist() for r in weft.compile(run)(a)] == [r.tolist() for r in run(a)]
+
+
+def test_what_lobpcg_refuses():
+    a = weft.eye(8)
+    assert [r.shape for r in weft.lobpcg(a, X=weft.randn(8, 2))] == [(2,), (8, 2)] and len(weft.lobpcg(a)[0]) == 1
+    for k in (0, 3):
+        with pytest.raises(ValueError, match="smaller than 3 x the number of requested eigenpairs"):
+            weft.lobpcg(a, k)
+    with pytest.raises(ValueError, match=r"lobpcg: A must be square, got shape \(3, 4\)"):
+        weft.lobpcg(weft.ones(3, 4), 1)
+    with pytest.raises(ValueError, match="lobpcg: expected A of a floating point type, got int64"):
+        weft.lobpcg(weft.ones(3, 3).long(), 1)
+    with pytest.raises(NotImplementedError, match="tracker follows iterations"):
+        weft.lobpcg(a, 1, tracker=print)
