@@ -184,6 +184,12 @@ def test_a_missing_name_explains_itself():
     assert not hasattr(weft, "hub") and not hasattr(weft.Tensor, "to_sparse")
 
 
+def test_a_name_of_pytorchs_older_compiler_can_be_imported():
+    from weft._C import Value
+
+    assert not isinstance(weft.ones(1), Value)
+
+
 @pytest.mark.parametrize(
     "line", ["import weft.utils.tensorboard", "from weft.utils import tensorboard", "weft.utils.tensorboard",
              "from weft.utils.tensorboard import SummaryWriter"]

@@ -42,6 +42,12 @@ def test_a_program_computes_what_it_does_with_torch(name):
     assert same(ours, theirs), (ours, theirs)
 
 
+@pytest.mark.parametrize("name", ["experts", "spiking"])
+def test_a_program_with_a_compiled_step_has_the_same_bits(name):
+    program = PROGRAMS / f"{name}.py"
+    assert printed("-m", "weft", program, "--compile") == printed("-m", "weft", program)
+
+
 def test_a_program_that_writes_the_import_of_weft(tmp_path):
     text = (PROGRAMS / "transformer.py").read_text()
     text = text.replace("import torch\n", "import weft as torch\n")
