@@ -33,6 +33,16 @@ def test_the_stubs_are_up_to_date():
     assert written == script("stubs").text(), "run python docs/stubs.py"
 
 
+def test_every_folder_is_a_package_of_the_wheel():
+    """setuptools prints a page for each that is not, stubs or not."""
+    listed = re.findall(r'^    "(weft[.\w]*)",$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    found = {"weft.manual"}  # which has texts
+    for top, package in (("frontend", "weft"), ("compiler", "weft.compiler"), ("runtime", "weft.runtime")):
+        files = [path for suffix in ("py", "pyi") for path in (ROOT / top).rglob(f"*.{suffix}")]
+        found |= {".".join((package, *path.relative_to(ROOT / top).parent.parts)) for path in files}
+    assert sorted(listed) == sorted(found)
+
+
 MODULES = sys.modules["stubs_of_modules"] = script("stubs_of_modules")
 PATHS = script("stubs_of_paths")
 
