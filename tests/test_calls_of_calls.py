@@ -19,7 +19,7 @@ def batch():
     return weft.randn(6, 4), weft.randint(0, 3, (6,))
 
 
-def test_calls_on_such_results_end_natively():
+def test_calls_on_such_results_end_natively(python_runs):
     net, model, loss_of = model_and_loss(weft.compile)
     for _ in range(N_CALLS):
         x, y = batch()

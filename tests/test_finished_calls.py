@@ -17,7 +17,7 @@ def calls_of(f, *arguments):
     return [f(*arguments) for _ in range(N_CALLS)]
 
 
-def test_such_calls_are_ended_natively():
+def test_such_calls_are_ended_natively(python_runs):
     f, w = weft.compile(hidden), leaf(4, 4)
     calls_of(f, weft.randn(3, 4), w)
     assert f.recordings[0].usual.n_ended == (N_CALLS - 3 if native.layout() is None else 2)
