@@ -8,7 +8,7 @@ PAYS_AFTER = 16
 
 
 @pytest.fixture(autouse=True)
-def they_are_counted(monkeypatch, replayed_however_often):
+def they_are_counted(monkeypatch, replayed_however_often, python_runs):
     monkeypatch.setattr("weft.made_anew.PAYS_AFTER", PAYS_AFTER)
 
 

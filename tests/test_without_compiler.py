@@ -35,8 +35,15 @@ def test_what_numpy_computes_needs_no_compiler(tmp_path):
     assert without.stdout == complete.stdout != ""
 
 
-@pytest.mark.parametrize("call", ["weft.exp(x)", "x.sum()", "x @ x", "weft.compile(lambda x: x + 1)(x)"])
+def test_a_compiled_function_runs_eagerly_and_says_what_to_install(tmp_path):
+    call = "print(weft.compile(lambda x: x + 1)(x).tolist())"
+    found = _run(f"{_BLOCKED}import weft\nx = weft.ones(2)\n{call}", tmp_path)
+    assert (found.returncode, found.stdout) == (0, "[2.0, 2.0]\n")
+    assert "pip install llvmlite" in found.stderr
+
+
+@pytest.mark.parametrize("call", ["weft.exp(x)", "x.sum()", "x @ x", "weft.compile(lambda x: x.exp() + 1)(x)"])
 def test_what_is_compiled_says_what_to_install(call, tmp_path):
     found = _run(f"{_BLOCKED}import weft\nx = weft.ones(3, 3)\n{call}", tmp_path)
     assert found.returncode == 1
-    assert "pip install llvmlite" in found.stderr.splitlines()[-1]
+    assert any("pip install llvmlite" in line for line in found.stderr.splitlines()[-2:])

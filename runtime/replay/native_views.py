@@ -8,8 +8,9 @@ from ...compiler.emit.builder import I32, I64, PTR
 from . import native_text as t
 from .native_changes import give_storage
 from .native_text import NULL, Helper
-from .usual_views import ABOVE_FIRST, ABOVE_NONE
 
+# What a view is a view of after the call: what the op was called with, nothing, or from here on the value of a number.
+ABOVE_ROOT, ABOVE_NONE, ABOVE_FIRST = range(3)
 _CHECKED = 31  # so many sharers are enough for Python to drop the dead among them (tensor.py)
 
 

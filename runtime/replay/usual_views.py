@@ -7,6 +7,7 @@ from ..programs.places import Place
 from ..record.frame_views import detached_above, evaluate_view, made_like
 from ..state.storage import is_apart
 from ..state.tensor import pending_tensor
+from .native_views import ABOVE_FIRST, ABOVE_NONE, ABOVE_ROOT
 
 
 class ViewLayout(NamedTuple):
@@ -21,10 +22,6 @@ class ViewLayout(NamedTuple):
     offset: int
     is_writeable: bool
     above: int
-
-
-# What a view is a view of after the call: what the op was called with, nothing, or from here on the value of a number.
-ABOVE_ROOT, ABOVE_NONE, ABOVE_FIRST = range(3)
 
 
 class GivenViews:
