@@ -267,7 +267,8 @@ class CompiledFunction(Trials):
 
     def explain(self, *args, verbose=False, **kwargs):
         """Whether calls take the fast path, and at which lines they leave it, why, and what to write instead; then the
-        signatures, paths and programs. `verbose`: the kernels of each program too, and what was not fused.
+        signatures, paths and programs. `verbose`: the kernels of each program too, what was not fused, and what else
+        this process has compiled.
 
         With arguments the function is called once with them first, side effects included. Returns a text.
         """

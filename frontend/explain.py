@@ -4,6 +4,7 @@ then what was compiled."""
 from typing import NamedTuple
 
 from .notebooks import Text
+from .runtime.code import made_here
 from .runtime.programs.advice import advice_for, is_read
 from .runtime.replay import usual_learning
 from .runtime.replay.native import native_code_is_used
@@ -81,6 +82,8 @@ def explain(name, recordings, verbose=False, sizes=None, seconds_of_a_read=lambd
         lines.append(f"loops compiled for every number of steps anew: {refusal}")
     for reason in sizes.not_open if sizes is not None else ():
         lines.append(f"not known at run time, though marked or dynamic=True: {reason}")
+    if verbose:
+        lines += made_here.lines()
     return Text("\n".join(lines))
 
 

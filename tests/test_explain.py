@@ -1,13 +1,17 @@
 """The first lines of explain(): whether calls take the fast path, and if not, where they leave it and what to do."""
 
 import copy
+import os
 import pickle
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import weft
+from weft.runtime.code import made_here
 from weft.runtime.programs.advice import advice_for
 from weft.runtime.replay import usual_learning
 
@@ -227,3 +231,20 @@ def test_copies_keep_the_option():
 class Reading(weft.nn.Module):
     def forward(self, x):
         return x.sum().item()
+
+
+def test_verbose_says_what_else_the_process_has_compiled(tmp_path):
+    code = "import weft\nf = weft.compile(lambda x: weft.exp(x))\nfor _ in range(9):\n    f(weft.ones(3)).sum().exp()\n"
+    env = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", code + "print(f.explain(verbose=True))"]
+    said = "compiled in this process, and kept on disk: kernels of eager ops and routines, "
+    printed = [subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    assert [said in text for text in printed] == [True, False]
+
+
+def test_what_compiles_within_counts_once(monkeypatch):
+    monkeypatch.setattr(made_here, "seconds", {})
+    monkeypatch.setattr(made_here, "perf_counter", iter([0.0, 1.0, 3.0, 10.0]).__next__)
+    with made_here.timed("outer"), made_here.timed("inner"):
+        pass
+    assert made_here.seconds == {"inner": 2.0, "outer": 8.0}

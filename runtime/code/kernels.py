@@ -12,7 +12,7 @@ import numpy as np
 from ...compiler.conventions import AGAIN, SEEN
 from ...compiler.dtypes import element_of, float32, float64, from_numpy, int64
 from ...compiler.later import later
-from . import jit
+from . import jit, made_here
 from .cache import default_cache, pack, unpack
 
 _elementwise_text = later("compiler.eager_kernels:elementwise_text")
@@ -59,7 +59,8 @@ def _load(key, make_text):
     entry = cache.get(key)
     if entry is not None:
         return jit.link(unpack(entry.payload)[1])
-    code = (_begun.pop(key, None) or jit.begin(make_text())).finish()
+    with made_here.timed(made_here.REPLAYS_AND_NODES if key.startswith("replay ") else made_here.KERNELS):
+        code = (_begun.pop(key, None) or jit.begin(make_text())).finish()
     cache.put(key, pack({}, code))
     return jit.link(code)
 

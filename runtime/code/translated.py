@@ -12,7 +12,7 @@ import functools
 import sys
 from importlib import import_module
 
-from . import jit
+from . import jit, made_here
 from .cache import default_cache, pack, unpack
 
 
@@ -53,8 +53,9 @@ def _load(name, functions, layout):
     key = f"translated {name} {layout} {_texts(functions)}"
     entry = cache.get(key)
     if entry is None:
-        text, names = translate(functions, layout)
-        code = jit.compile_text(text)
+        with made_here.timed(made_here.REPLAYS_AND_NODES):
+            text, names = translate(functions, layout)
+            code = jit.compile_text(text)
         cache.put(key, pack({"names": names}, code))
     else:
         meta, code = unpack(entry.payload)
