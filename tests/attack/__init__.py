@@ -73,12 +73,9 @@ mended: 1724000000 to 1724000053, 54 programs, the same.
 
 880000011, where eager mode refuses a backward and a compiled call goes by the copy of shown memory that
 it has read, is in differences.md and test_exposed_memory.py.
+
+Seeds 486156000 to 486157026 and 486317000 to 486322194, 6222 programs in 12 minutes on one quiet CPU, 8.5 a second,
+functions whose Python need not run among them: two not the same, which wait. 486317696 was not looked at; 486320160
+ends the process where `base[1:4]` is asked for, before these changes too, and with WEFT_NATIVE_REPLAY=0 another
+exception is raised than in eager mode.
 """
-
-import sys
-from pathlib import Path
-
-# The generators and comparisons of the test-suite are modules beside this package.
-_TESTS = str(Path(__file__).parents[1])
-if _TESTS not in sys.path:
-    sys.path.append(_TESTS)
