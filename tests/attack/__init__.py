@@ -79,3 +79,11 @@ functions whose Python need not run among them: two not the same, which wait. 48
 ends the process where `base[1:4]` is asked for, before these changes too, and with WEFT_NATIVE_REPLAY=0 another
 exception is raised than in eager mode.
 """
+
+import sys
+from pathlib import Path
+
+# The generators and comparisons of the test-suite are modules beside this package.
+_TESTS = str(Path(__file__).parents[1])
+if _TESTS not in sys.path:
+    sys.path.append(_TESTS)
