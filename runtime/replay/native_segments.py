@@ -46,10 +46,12 @@ def _note_view(f, record, view):
 
 
 def give_value(f, record, tensors):
-    """A value that a segment has computed: its tensor stays where it is until the call ends."""
-    array = f.load(record, 8 * t.CHOSEN)
+    """A value that a segment has computed: its tensor stays where it is until the call ends. One that a backward needs
+    and that was changed in place since has none left."""
+    array, tensor = f.load(record, 8 * t.CHOSEN), f.item(tensors, f.load(record, 0, I64))
     _note(f, record, array)
-    f.assign(array, f.item(tensors, f.load(record, 0, I64)), f.layout.data)
+    with f.b.when(f.b.cmp("ne", tensor, f.word(t.NONE))):
+        f.assign(array, tensor, f.layout.data)
 
 
 def _note(f, record, array):

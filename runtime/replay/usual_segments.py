@@ -60,7 +60,9 @@ class Segment:
                 call.flight, call.changing = None, False
                 return False
         for vid, array in zip(self.live, outputs):
-            tensors[vid]._data = call.arrays[vid] = array
+            call.arrays[vid] = array
+            if tensors[vid] is not None:  # or a backward needs it, and it was changed in place since
+                tensors[vid]._data = array
         self.views.fill(call)
         for vid, *_ in self.views.rows:
             call.arrays[vid] = tensors[vid]._data
@@ -72,7 +74,9 @@ class Segment:
         """What a Frame notes down after this flush."""
         settle_changes(frame)
         for vid in self.made:
-            frame.arrays[vid] = frame.tensors[vid]._data = call.arrays[vid]
+            frame.arrays[vid] = call.arrays[vid]
+            if frame.tensors[vid] is not None:
+                frame.tensors[vid]._data = call.arrays[vid]
         frame.last_program = self.program
         frame.flushes.append(self.key[1])
         frame.flushed, frame.first_pending = frame.step.depth, len(frame.tensors)
