@@ -115,7 +115,7 @@ class CompiledFunction(Trials):
                 self._eagerly.value = True
         return self
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, /, *args, **kwargs):
         if watching:
             if state.watchers or state.level is not None:
                 return self._call_watched(args, kwargs)
@@ -344,7 +344,7 @@ def _always_replayed(function):
     return compiled
 
 
-def _call_as_it_is(self, *args, **kwargs):
+def _call_as_it_is(self, /, *args, **kwargs):
     return self._function(*args, **kwargs)
 
 

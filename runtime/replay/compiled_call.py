@@ -5,6 +5,9 @@ that calls went lately begins like this one, a call is to be timed, or there are
 function it goes to the Python function at once. Where arguments are in containers or keywords it takes the leaves out,
 as usual_arguments.py does. Of the subset (docs/native.md).
 
+While calls run eagerly, `weft_call_eagerly` is what the interpreter asks first (runtime/code/vector_calls.py): it goes
+on to the Python function with the arguments as they lie, and to `weft_call_compiled` where that is not all.
+
     ways      0  1  0  0  1  0  ?       0 after 1, 0, 0 comes 1: what the last calls were tells which way is tried first
     f(x, training=False)                and so do objects among the arguments that are no tensors, and no containers
 
@@ -37,8 +40,9 @@ from ...compiler.translate.kinds import (
 )
 from ...compiler.translate.language import SLOT, External, address_of, cast, keep, load_at, local_array, native, require
 from ..code import translated
-from ..code.native_kinds import ArrayObject, call_with, get_attribute
+from ..code.native_kinds import ArrayObject, call_with, get_attribute, thread
 from ..code.packing import Packed
+from ..code.vector_calls import CALL_SLOT, PLACE, VectorCalled, ask_first
 from ..eager.eager_words import new_tuple, next_item, set_tuple_item
 from ..programs.program import captures
 from ..state.modes import state, watching
@@ -57,6 +61,7 @@ TURNS = WAYS + MOST_WAYS
 # What a hash is of: arguments and last calls, either alone. Each is where its part of the table begins.
 BY_BOTH, BY_FLAGS, BY_HISTORY = 0, 256, 384
 _MIXING = 2654435761
+MOST_GIVEN = (1 << 63) - 1  # what the number of arguments is at most; the bit above says something else of them
 _HASH_MASK = (1 << 40) - 1
 
 # CompiledFunction's own functions, which `install` sets before the code is loaded: a call, and what is done after one
@@ -64,7 +69,7 @@ _HASH_MASK = (1 << 40) - 1
 call_in_python = after_departing = None
 
 
-class Calls:
+class Calls(VectorCalled):
     """What native code reads of a compiled function.
 
     function: the Python function. _ways: the UsualFrames that calls have used, at most MOST_WAYS. _words: see Words.
@@ -127,7 +132,12 @@ class Calls:
         del before
 
 
-CompiledObject = ObjectKind("Compiled", Calls, {name: (f"compiled_{name}", Object) for name in Calls.__slots__})
+CompiledObject = ObjectKind(
+    "Compiled",
+    Calls,
+    {name: (f"compiled_{name}", Object) for name in Calls.__slots__}
+    | {"asked_first": ("compiled_asked_first", Address)},
+)
 
 
 class Part(Struct):
@@ -173,14 +183,19 @@ class Words(Struct):
 
 class InFlight(Struct):
     """words: where it says whether a replayed call of any thread is in flight (native_text.py: ACTIVE). here: whether
-    one is in this thread, and nothing is computed outside of it."""
+    one is in this thread, and nothing is computed outside of it. call_slot: what the class has there while calls go to
+    `weft_call_compiled`. asked_first: the address of `weft_call_eagerly`, 0 if nothing is asked before the slot."""
 
     words: Address
     here: Function((Address,), I64)
+    call_slot: I64
+    asked_first: Address
 
 
 IN_FLIGHT = InFlight()
 call_vector = External("PyObject_VectorcallDict", (Object, Address, I64, Maybe(Dict)), Object, fails="null")
+call_as_given = External("PyObject_Vectorcall", (Object, Address, I64, Maybe(Tuple)), Object, fails="null")
+call_the_slot = External("_PyObject_MakeTpCall", (Address, Object, Address, I64, Maybe(Tuple)), Object, fails="null")
 
 
 as_bits = External("PyLong_AsUnsignedLongLongMask", (Object,), I64, quiet=True, python=int)
@@ -199,6 +214,7 @@ def call(this: Object, args: Tuple, kwargs: Maybe(Dict)) -> Object:
     if words.eagerly != 0:
         require(len(cast(List, captures)) == 0)
         words.n_left -= 1
+        compiled.asked_first = IN_FLIGHT.asked_first
         return call_with(function, args, kwargs)
     require(words.n_ways > 0)
     flags = flags_of(args, kwargs)
@@ -228,6 +244,25 @@ def call(this: Object, args: Tuple, kwargs: Maybe(Dict)) -> Object:
             k = 0
     words.n_left += 1
     require(False)
+
+
+@native(name="weft_call_eagerly")
+def call_eagerly(this: Object, given: Address, n: I64, names: Maybe(Tuple)) -> Object:
+    """A call with n arguments at `given`, of which some have names; what CPython adds to n says how to count them."""
+    compiled = cast(CompiledObject, this)
+    words = cast(Words, cast(ArrayObject, compiled._words).data)
+    if (
+        words.eagerly == 0
+        or words.n_left <= 0
+        or len(cast(List, watching)) != 0
+        or len(cast(List, captures)) != 0
+        or load_at(I64, IN_FLIGHT.words, 0) != 0
+        or load_at(I64, cast(Address, type(this)), CALL_SLOT) != IN_FLIGHT.call_slot
+    ):
+        compiled.asked_first = None
+        return call_the_slot(thread(), this, given, n & MOST_GIVEN, names)
+    words.n_left -= 1
+    return call_as_given(keep(compiled.function), given, n, names)
 
 
 @native(inline=True)
@@ -415,7 +450,14 @@ def install(kind, departed):
 
 def _wrapper(kind, layout):
     places = layout._asdict() | eager_native._places(Calls, Calls.__slots__, "compiled")
-    code = translated.load("compiled", [call], namedtuple("CompiledLayout", places)(**places))
-    words = (ctypes.c_int64 * 2).from_address(code.struct_address(f"{InFlight.__module__}:IN_FLIGHT"))
-    words[:] = [ctypes.addressof(objects.install()) + 8 * native_text.ACTIVE, objects.address_of("call_in_flight")]
-    return objects.new_wrapper(kind, native_layout.wrapper_base(), code.address("weft_call_compiled"))
+    places["compiled_asked_first"] = PLACE
+    # CPython 3.10 has no function of its own that calls with arguments as they lie.
+    has_vectors = hasattr(ctypes.pythonapi, call_as_given.name)
+    functions = [call, call_eagerly] if has_vectors else [call]
+    code = translated.load("compiled", functions, namedtuple("CompiledLayout", places)(**places))
+    call_slot = code.address("weft_call_compiled")
+    words = (ctypes.c_int64 * 4).from_address(code.struct_address(f"{InFlight.__module__}:IN_FLIGHT"))
+    words[:2] = [ctypes.addressof(objects.install()) + 8 * native_text.ACTIVE, objects.address_of("call_in_flight")]
+    if has_vectors and ask_first(kind):
+        words[2:] = [call_slot, code.address("weft_call_eagerly")]
+    return objects.new_wrapper(kind, native_layout.wrapper_base(), call_slot)
