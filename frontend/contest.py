@@ -9,7 +9,7 @@ So is one whose calls go many ways: whose loops end after other numbers of steps
 rows. What is new costs hundreds of microseconds each time, and milliseconds if it is compiled.
 
 Whatever is quicker now may not be for ever, so there is another trial after a while: after eager calls as many as it
-takes for the time that trials lose to be a fiftieth of all.
+takes for the time that trials lose to be half a hundredth of all.
 """
 
 from time import perf_counter
@@ -41,14 +41,14 @@ _CLEARLY, _SECONDS, _MORE_SECONDS = 8, 0.1, 0.4
 # that replays take even longer than so many times what those took, and so many seconds.
 _HALF, _HOPELESS, _HOPELESS_SECONDS = 2, 4, 200e-6
 # What a trial has cost, because half of its calls went the slower way, is at most so much of the calls before the next.
-_SHARE = 0.02
+_SHARE = 0.005
 # A replay that is so little slower is kept. Of eager calls some are timed, for others may come: if two of them take so
-# many times what they took in the trial, and longer than replays did, there is another one. Timing a call takes 1.5 us,
+# many times what they took in the trial, and longer than replays did, there is another one. Timing a call takes 3 us,
 # so it is done once in so many seconds of eager calls, which are so many calls at least and at most.
-_LITTLE, _SLOWER, _TOWARDS = 1.05, 2.0, 0.25
+_LITTLE, _SLOWER, _TOWARDS = 1.03, 2.0, 0.25
 # Calls go many ways where one of so many, or more, was followed step by step since they were looked at.
 _ONE_OF = 8
-_LOOKED_AT_EVERY, _FEWEST, _MOST = 500e-6, 16, 512
+_LOOKED_AT_EVERY, _FEWEST, _MOST = 2e-3, 16, 4096
 
 
 class Contest:
@@ -170,7 +170,7 @@ class Contest:
         return self.look_after
 
     def _set_look_after(self):
-        most = min(_MOST, self.pause // 8)
+        most = min(_MOST, self.pause // 2)
         self.look_after = max(_FEWEST, min(most, int(_LOOKED_AT_EVERY / self.eager_before)))
 
     def _calls_that_pay(self):

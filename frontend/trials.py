@@ -35,7 +35,8 @@ class Trials(Calls):
 
     def _wait(self, n):
         """So many calls come before one that is timed."""
-        self._n_left.value = first = min(n, self._look_after)
+        # Of calls that run eagerly none is looked into.
+        self._n_left.value = first = n if self._contest.is_eager else min(n, self._look_after)
         self._n_besides = n - first
 
     def _timed(self, args, kwargs):
