@@ -249,7 +249,7 @@ def test_an_error_is_no_measurement():
     for _ in range(5):
         compiled(weft.ones(2))
     compiled._n_besides = 0
-    for _ in range(2):  # the first one is looked into
+    while compiled._contest._n_tried == 0:  # the first one is looked into, where there is native code
         compiled._n_left.value = 0
         compiled(weft.ones(2))
     assert compiled._contest._n_tried == 1
