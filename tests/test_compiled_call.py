@@ -11,12 +11,16 @@ import weft
 from weft.compiled import CompiledFunction
 from weft.runtime.replay.compiled_call import UNKNOWN
 from weft.runtime.replay.native import native_code_is_used
-from weft.runtime.replay.usual_arguments import AGAIN, ITEMS, LEAF, LISTED, NAMED, parts_of, structure_of
+from weft.runtime.replay.usual_arguments import AGAIN, ITEMS, LEAF, LISTED, NAMED, ORDERED, parts_of, structure_of
 
 Pair = namedtuple("Pair", "left right")
 
 
 class Batch(list):
+    pass
+
+
+class Sorted(OrderedDict):
     pass
 
 
@@ -56,6 +60,8 @@ CONTAINERS = {
     "subclass": lambda: Batch([fresh(), None]),
     "dict": lambda: {"x": fresh(), "y": fresh()},
     "ordered": lambda: OrderedDict(x=fresh(), y=fresh()),
+    "ordered numbers": lambda: OrderedDict([(1, fresh()), (2, fresh())]),
+    "ordered in others": lambda: [OrderedDict(), {"a": OrderedDict(x=[fresh(), 2.0], y=(fresh(),))}],
     "numbers": lambda: {1: fresh(), (2, 3): fresh()},
     "nested": lambda: {"a": [fresh(), (fresh(), {"b": fresh()})], "c": ()},
     "empty": lambda: [fresh(), [], {}, ()],
@@ -68,7 +74,36 @@ def test_containers_are_taken_apart(name):
     make = CONTAINERS[name]
     compiled = weft.compile(total)
     same(compiled, total, *[lambda: ((make(),), {})] * 8)
-    assert is_native(compiled) is (name not in ("ordered", "long") or not native_code_is_used())
+    assert is_native(compiled) is (name not in ("ordered numbers", "long") or not native_code_is_used())
+
+
+@pytest.mark.parametrize("kind", [OrderedDict, Sorted])
+def test_the_order_of_an_ordered_dict_is_that_of_each_call(kind):
+    def chain(x, *, layers):
+        for k, (name, w) in enumerate(layers.items()):
+            x = (x * w + len(name)) * (k + 1)
+        return x
+
+    compiled, x = weft.compile(chain), fresh()
+    layers = kind(first=fresh(), other=fresh(), z=fresh())
+    for _ in range(300):  # long enough for calls without their Python
+        assert compiled(x, layers=layers).tolist() == chain(x, layers=layers).tolist()
+    assert is_native(compiled) is (kind is OrderedDict or not native_code_is_used())
+    for _ in range(3):
+        layers.move_to_end("first")
+        assert compiled(x, layers=layers).tolist() == chain(x, layers=layers).tolist()
+        layers.move_to_end("z", last=False)
+        assert compiled(x, layers=layers).tolist() == chain(x, layers=layers).tolist()
+        layers["other"] = fresh()
+        assert compiled(x, layers=layers).tolist() == chain(x, layers=layers).tolist()
+        layers["more"] = layers.pop("other")
+        assert compiled(x, layers=layers).tolist() == chain(x, layers=layers).tolist()
+        layers["other"] = layers.pop("more")
+        assert compiled(x, layers=layers).tolist() == chain(x, layers=layers).tolist()
+        del layers["other"]
+        assert compiled(x, layers=layers).tolist() == chain(x, layers=layers).tolist()
+        layers = kind(first=fresh(), other=fresh(), z=fresh())
+        assert compiled(x, layers=dict(layers)).tolist() == chain(x, layers=layers).tolist()
 
 
 def test_keywords_and_what_comes_again():
@@ -183,13 +218,15 @@ def test_references_are_counted():
         return x + parts["y"][0]
 
     compiled, x, y = weft.compile(function, fullgraph=True), fresh(), fresh()
-    key, items = "y", (y,)
+    key, items, ordered = "y", (y,), OrderedDict(y=(y,))
     for _ in range(6):
         compiled(x, parts={key: items})
-    held = [x, y, x._data, y._data, items, compiled, compiled._ways[-1], compiled._function, None]
+        compiled(x, parts=ordered)
+    held = [x, y, x._data, y._data, items, compiled, compiled._ways[-1], compiled._function, None, ordered, key]
     before = [sys.getrefcount(v) for v in held]
     for _ in range(3000):
         compiled(x, parts={key: items})
+        compiled(x, parts=ordered)
     after = [sys.getrefcount(v) for v in held]
     assert max(abs(a - b) for a, b in zip(after, before)) < 2900
     calls = sys.getrefcount(x)
@@ -254,7 +291,10 @@ def test_parts_stand_after_what_they_are_in():
         (LEAF, 2, 0, None, None),
     ]
     assert parts_of(structure, 8) is None
-    assert parts_of(structure_of((([OrderedDict(a=x)],), {}), []), 64) is None
+    ordered = parts_of(structure_of((([OrderedDict(a=x)],), {}), []), 64)
+    assert ordered[-2:] == [(ORDERED, 4, 1, OrderedDict, ("a",)), (LEAF, 0, 0, None, None)]
+    assert parts_of(structure_of((([OrderedDict({1: x})],), {}), []), 64) is None
+    assert parts_of(structure_of((([Sorted(a=x)],), {}), []), 64) is None
 
 
 class OfAUser(weft.nn.Parameter):

@@ -24,6 +24,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from ...compiler.translate.kinds import (
+    I32,
     I64,
     Address,
     Bool,
@@ -50,7 +51,7 @@ from ..state.tensor import Tensor
 from . import eager_native, native_layout, native_text
 from . import native as objects
 from .frame_usual import NOT_STARTED
-from .usual_arguments import AGAIN, LEAF, LISTED, NAMED, parts_of
+from .usual_arguments import AGAIN, LEAF, LISTED, NAMED, ORDERED, parts_of
 
 MOST_PARTS = 64
 MOST_WAYS, N_TURNS = 32, 512
@@ -198,6 +199,10 @@ call_as_given = External("PyObject_Vectorcall", (Object, Address, I64, Maybe(Tup
 call_the_slot = External("_PyObject_MakeTpCall", (Address, Object, Address, I64, Maybe(Tuple)), Object, fails="null")
 
 
+iterator_of = External("PyObject_GetIter", (Object,), Maybe(Object), quiet=True, python=iter)
+next_of = External("PyIter_Next", (Object,), Maybe(Object), quiet=True, python=lambda names: next(names, None))
+stop_collecting = External("PyGC_Disable", (), I32, quiet=True, python=lambda: 0)
+go_on_collecting = External("PyGC_Enable", (), I32, quiet=True, python=lambda: 0)
 as_bits = External("PyLong_AsUnsignedLongLongMask", (Object,), I64, quiet=True, python=int)
 
 
@@ -384,6 +389,8 @@ def take_apart(part: Part, x: Object, found: Found) -> Bool:
         return False
     if part.role == NAMED:
         return take_values(part, cast(Dict, x), found)
+    if part.role == ORDERED:
+        return take_in_order(part, cast(Dict, x), found)
     if part.role == LISTED:
         listed = cast(List, x)
         if len(listed) != part.size:
@@ -412,6 +419,38 @@ def take_values(part: Part, named: Dict, found: Found) -> Bool:
         if cast(Object, key[0]) is not cast(Tuple, part.keys)[k]:
             return False
         found.parts[part.place + k] = value[0]
+    return True
+
+
+@native()
+def take_in_order(part: Part, ordered: Dict, found: Found) -> Bool:
+    """Of an OrderedDict, whose order only it knows. Nothing may be collected meanwhile: what is found is not held."""
+    if len(ordered) != part.size:
+        return False
+    collects = stop_collecting()
+    is_same = has_keys(ordered, cast(Tuple, part.keys))
+    if collects != 0:
+        go_on_collecting()
+    if not is_same:
+        return False
+    for k in range(part.size):
+        value = ordered.get(cast(Tuple, part.keys)[k])
+        if value is None:
+            return False
+        found.parts[part.place + k] = cast(Address, value)
+    return True
+
+
+@native()
+def has_keys(ordered: Dict, keys: Tuple) -> Bool:
+    """Whether these are all keys there are, in this order."""
+    names = iterator_of(ordered)
+    if names is None:
+        return False
+    for k in range(len(keys)):
+        name = next_of(names)
+        if name is None or name is not keys[k]:
+            return False
     return True
 
 

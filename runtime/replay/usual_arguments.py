@@ -3,12 +3,14 @@
 f({"x": a, "y": (b, a)}, scale=c)     leaves a, b, c     structure {"x": leaf, "y": (leaf, the first again)}, ...
 """
 
+from collections import OrderedDict
 from itertools import count
 
 from ..state.tensor import Tensor
 
 _LEAF = "leaf"  # a leaf that has come before is the number of that one
-LEAF, AGAIN, ITEMS, LISTED, NAMED = range(5)  # roles of parts: the last three are tuples, lists and dicts
+# Roles of parts: the last ones are tuples, lists, dicts, and dicts that keep an order of their own.
+LEAF, AGAIN, ITEMS, LISTED, NAMED, ORDERED = range(6)
 
 
 def structure_of(x, leaves):
@@ -33,7 +35,8 @@ def _structure(x, leaves, seen):
 
 def parts_of(structure, most):
     """A structure as rows (role, place, size, kind, keys) for native code, containers before what is in them; None if
-    there are more than so many, or a dict of another class, which may have its items in another order.
+    there are more than so many, or a dict of another class, which may have its items in another order. An OrderedDict
+    is asked for the order it has now, and for its items by name: comparing other keys may run code.
 
     place: of a leaf that among the leaves; of one that comes again, that of the part as which it has come; of a
     container, that of the first part in it.
@@ -48,6 +51,8 @@ def parts_of(structure, most):
         rows.append((role, place, len(inside), kind, keys))
     if len(parts) > most or any(row[0] == NAMED and row[3] is not dict for row in rows):
         return None
+    if any(row[0] == ORDERED and any(type(key) is not str for key in row[4]) for row in rows):
+        return None
     return [(AGAIN, where[row[1]], *row[2:]) if row[0] == AGAIN else row for row in rows]
 
 
@@ -58,7 +63,9 @@ def _numbered(structure, numbers):
     if isinstance(structure, int):
         return AGAIN, structure, None, None, ()
     kind, *keys, children = structure
-    role = NAMED if keys else LISTED if issubclass(kind, list) else ITEMS
+    role = LISTED if issubclass(kind, list) else ITEMS
+    if keys:
+        role = ORDERED if kind is OrderedDict else NAMED
     return role, None, kind, tuple(keys[0]) if keys else None, [_numbered(child, numbers) for child in children]
 
 
