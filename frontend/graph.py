@@ -56,7 +56,10 @@ def get_gradient_edge(tensor):
             "requires_grad=True before it is used"
         )
     if tensor._frame is not None and not tensor.is_leaf:
-        answering_for(tensor).use_nodes(tensor)
+        frame = answering_for(tensor)
+        # What was changed in place after its call has a node of its own.
+        if frame is state.frame or tensor._node is None:
+            frame.use_nodes(tensor)
     return GradientEdge(*edge_of(tensor))
 
 

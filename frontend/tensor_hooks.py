@@ -26,10 +26,11 @@ def _node_for_hooks(tensor):
     if tensor._frame is not None:
         frame = answering_for(tensor)
         again = frame.hook_again(tensor) if frame is state.frame else None
-        if again is None:
-            frame.use_nodes(tensor)
-        elif not tensor.is_leaf:
+        if again is not None and not tensor.is_leaf:
             return again
+        # What was changed in place after its call has a node of its own.
+        if again is None and (frame is state.frame or tensor._node is None):
+            frame.use_nodes(tensor)
     return _keep_accumulator(tensor) if tensor.is_leaf else tensor.grad_fn
 
 

@@ -340,3 +340,32 @@ def test_backward_into_inputs(chosen, hooked):
         return seen
 
     assert_same(scenario)
+
+
+@pytest.mark.parametrize(
+    "watch",
+    [
+        lambda r: r.register_hook(lambda g: g * 3),
+        lambda r: r.retain_grad(),
+        lambda r: r.grad_fn,
+        lambda r: weft.autograd.graph.get_gradient_edge(r),
+        lambda r: r.register_hook(lambda g: None) and r.register_hook(lambda g: g * 2),
+    ],
+)
+@pytest.mark.parametrize("n_before", [0, 6])
+def test_a_result_that_was_changed_in_place_after_its_call_is_watched_as_it_is_now(watch, n_before):
+    def trained(compile):
+        w, y, found = weft.tensor([1.0, -2.0, 3.0], requires_grad=True), weft.tensor([0.5, 4.0, -1.0]), []
+        f = compile(lambda y: y * w)
+        for _ in range(n_before):
+            f(y)
+        for _ in range(4):
+            r = f(y)
+            r.mul_(0.5)
+            watch(r)
+            r.sum().backward()
+            found.append((w.grad.tolist(), r.grad.tolist() if r.retains_grad else None, r.grad_fn.name()))
+            w.grad = None
+        return found
+
+    assert trained(weft.compile) == trained(lambda f: f)
