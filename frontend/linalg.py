@@ -14,11 +14,11 @@ from .compiler.ops import linear_algebra as algebra
 from .compiler.ops import symmetric
 from .compiler.ops.arithmetic import maximum as _maximum
 from .compiler.ops.linear_algebra import LinAlgError
+from .compiler.ops.packed import result, results
 from .compiler.ops.table import OpError
 from .compiler.ops.transcendental import log
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .complex_numbers import conj
-from .complex_numbers import real as real_part
 from .composed import diagonal as _diagonal
 from .creation import as_tensor, eye, full, zeros
 from .functions import clamp_min, to_dtype, where
@@ -197,8 +197,10 @@ def qr(A, mode="reduced"):
         raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced', 'r', or 'complete'")
     spelled = "reduced" if mode == "r" else mode
     packed = factors.qr(A, mode=spelled)
-    q, r = factors.unpack(packed, factors.qr_shapes(*A.shape[-2:], spelled))
-    return _Qr(_nothing(A.dtype.numpy) if mode == "r" else q, r)
+    q, r = factors.qr_shapes(*A.shape[-2:], spelled)
+    if mode == "r":
+        return _Qr(_nothing(A.dtype.numpy), result(packed, start=math.prod(q), shape=r, dtype=None, of="LinalgQr"))
+    return _Qr(*results(packed, (q, r), "LinalgQr"))
 
 
 def _is_upper(name, UPLO):
@@ -215,8 +217,8 @@ def eigh(A, UPLO="L"):
     """
     upper = _is_upper("linalg.eigh", UPLO)
     packed = factors.eigh(A, upper=upper)
-    values, vectors = factors.unpack(packed, factors.eigh_shapes(*A.shape[-2:], upper))
-    return _Eigh(real_part(values), vectors)
+    shapes = factors.eigh_shapes(*A.shape[-2:], upper)
+    return _Eigh(*results(packed, shapes, "LinalgEigh", (packed.dtype.to_real(), packed.dtype)))
 
 
 def eigvalsh(A, UPLO="L"):
@@ -233,7 +235,7 @@ def eig(A):
     What depends on the phase of the vectors, which is free, has no derivative: RuntimeError in backward.
     """
     n = A.shape[-1] if A.ndim else 0
-    return _Eig(*factors.unpack(general.eig(A), general.eig_shapes(n, n)))
+    return _Eig(*results(general.eig(A), general.eig_shapes(n, n), "LinalgEig"))
 
 
 def eigvals(A):
@@ -248,8 +250,8 @@ def svd(A, full_matrices=True, *, driver=None):
     """
     algebra.require_matrices("linalg.svd", A, complex_too=True)
     full = bool(full_matrices) and A.shape[-1] != A.shape[-2]
-    u, s, vh = factors.unpack(factors.svd(A, full=full), factors.svd_shapes(*A.shape[-2:], full))
-    return _Svd(u, real_part(s), vh)
+    packed, kind = factors.svd(A, full=full), A.dtype
+    return _Svd(*results(packed, factors.svd_shapes(*A.shape[-2:], full), "LinalgSvd", (kind, kind.to_real(), kind)))
 
 
 def svdvals(A, *, driver=None):

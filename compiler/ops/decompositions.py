@@ -1,8 +1,7 @@
 """Decompositions of matrices: QR, LU, eigenvalues and singular values.
 
-An op has one result, so the factors are flattened and laid side by side in the last dimension (`unpack` parts them);
-their cotangents arrive side by side too, zeros for those that nothing depends on. Such zeros stay zeros where vectors
-have no derivative (between equal values), so that values alone always have one.
+The factors are one packed value (packed.py). The zeros that are the cotangents of factors which nothing depends on stay
+zeros where vectors have no derivative (between equal values), so that values alone always have one.
 
 Of complex matrices all factors are packed as complex numbers, real ones (values) without an imaginary part. Singular
 and eigenvectors have a phase that is free: a cotangent that asks for it is refused in backward, as in PyTorch. The
@@ -34,27 +33,13 @@ from .linear_algebra import (
     rows,
     solve_triangular,
 )
+from .packed import pack, size, unpack
 from .samples import Sample
 from .spelling import tril, triu
 from .table import Meta
-from .view import cat, expand, reshape, slice_
+from .view import cat, expand, reshape
 
 _CONJUGATE = frozenset(["conjugate"])
-
-
-def unpack(packed, shapes):
-    """The factors, of these shapes each, as views."""
-    start, parts, batch = 0, [], packed.shape[:-1]
-    for shape in shapes:
-        size = prod(shape)
-        spec = (*((0, 1, d) for d in batch), (start, 1, size))
-        parts.append(reshape(slice_(packed, spec=spec), shape=(*batch, *shape)))
-        start += size
-    return parts
-
-
-def _pack(*arrays, n_batch):
-    return np.concatenate([a.reshape(*a.shape[:n_batch], prod(a.shape[n_batch:])) for a in arrays], -1)
 
 
 def _packed(name, shapes, square=False):
@@ -63,14 +48,14 @@ def _packed(name, shapes, square=False):
     def infer(operands, attributes):
         require_matrices(name, operands[0], square, complex_too=True)
         *batch, m, n = operands[0].shape
-        return Meta((*batch, sum(prod(s) for s in shapes(m, n, **attributes))), operands[0].dtype)
+        return Meta((*batch, size(shapes(m, n, **attributes))), operands[0].dtype)
 
     return infer
 
 
 def _evaluated(name, function):
     def evaluate(x, **attributes):
-        return _pack(*function(x, **attributes), n_batch=x.ndim - 2)
+        return pack(*function(x, **attributes), n_batch=x.ndim - 2)
 
     return _checked(name, evaluate)
 

@@ -12,9 +12,10 @@ import numpy as np
 from .arithmetic import add, mul, sub
 from .complex_numbers import conj, real
 from .contraction import matmul, swap_last
-from .decompositions import _over_gaps, settled, unpack
+from .decompositions import _over_gaps, settled
 from .kinds import library
 from .linear_algebra import _checked, diagonal_matrix, identity, require_matrices, solve
+from .packed import unpack
 from .reduction import sum_
 from .table import Meta
 from .view import reshape
