@@ -7,7 +7,7 @@ import numpy as np
 from .absent import names_in
 from .casting import all_in_wide, lowered
 from .caught import tried_if_caught
-from .compiler.dtypes import int64
+from .compiler.dtypes import int32, int64
 from .compiler.ops import decompositions as factors
 from .compiler.ops import eigenvalues as general
 from .compiler.ops import linear_algebra as algebra
@@ -283,22 +283,32 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
     return symmetric.solve(LD, pivots, B)
 
 
+def _lu(A, pivot):
+    """(LU, pivots, order of the rows)"""
+    packed, shapes = factors.lu(A, pivot=bool(pivot)), factors.lu_shapes(*A.shape[-2:], pivot)
+    return results(packed, shapes, "LinalgLuFactorEx", (packed.dtype, int32, int64))
+
+
 def lu_factor(A, *, pivot=True):
     """(LU, pivots): both triangles in one matrix, and the row exchanges, counted from 1."""
-    return _LuFactor(factors.lu_compact(A, pivot=bool(pivot)), factors.lu_pivots(A, pivot=bool(pivot)))
+    return _LuFactor(*_lu(A, pivot)[:2])
 
 
 def lu(A, *, pivot=True):
     """(P, L, U) with A = P L U; without pivoting P is empty."""
-    compact, pivots = lu_factor(A, pivot=pivot)
+    compact, _, order = _lu(A, pivot)
     low, up = factors.lower_factor(compact), factors.upper_factor(compact)
-    return _Lu(permutation_matrix(pivots, A.shape[-2], A.dtype) if pivot else _nothing(A.dtype.numpy), low, up)
+    return _Lu(_permutation(order, A.dtype) if pivot else _nothing(A.dtype.numpy), low, up)
+
+
+def _permutation(order, dtype):
+    """P, whose product with rows in that order puts them back."""
+    return to_dtype(unsqueeze(order, -2) == as_tensor(np.arange(order.shape[-1])[:, None]), dtype)
 
 
 def permutation_matrix(pivots, rows, dtype):
     """P of the row exchanges."""
-    order = factors.lu_order(pivots, rows=rows, inverse=True)
-    return to_dtype(unsqueeze(order, -1) == as_tensor(np.arange(rows)), dtype)
+    return _permutation(factors.lu_order(pivots, rows=rows, inverse=False), dtype)
 
 
 def lu_solve(LU, pivots, B, *, left=True, adjoint=False):

@@ -7,7 +7,7 @@ import weft
 
 
 def matrices(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape) + np.eye(shape[-1]) * np.arange(2.0, 2 + shape[-1])
+    return np.random.default_rng(seed).standard_normal(shape) + np.eye(*shape[-2:]) * np.arange(2.0, 2 + shape[-1])
 
 
 # name -> (function of the module and a batch of square matrices, results that have a derivative)
@@ -17,6 +17,8 @@ FUNCTIONS = {
     "qr": (lambda m, x: m.linalg.qr(x), 2),
     "eigh": (lambda m, x: m.linalg.eigh(x + x.mT), 2),
     "eig": (lambda m, x: m.linalg.eig(x), 2),
+    "lu_factor": (lambda m, x: m.linalg.lu_factor(x), 1),
+    "lu_factor of a high matrix": (lambda m, x: m.linalg.lu_factor(x[..., :2]), 1),
 }
 
 
@@ -87,3 +89,45 @@ def test_a_compiled_function_may_return_all_some_or_one_of_them(name, chosen):
         found, expected = compiled(x), chosen(function(weft, x))
         pairs = zip(found, expected) if isinstance(expected, tuple) else [(found, expected)]
         assert all(f._base is None and (f == e).all() for f, e in pairs)
+
+
+LU_SHAPES = [(1, 1), (2, 4), (4, 2), (33, 20), (20, 33), (40, 40), (3, 17, 17), (0, 3, 3), (2, 0, 3), (2, 3, 0)]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("shape", LU_SHAPES)
+def test_factors_and_exchanges_are_those_of_pytorch(shape, dtype):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).real.astype(dtype)
+    allowed = {"rtol": 1e-3, "atol": 1e-4} if dtype == "float32" else {"rtol": 1e-9, "atol": 1e-10}
+    (found, pivots), expected = weft.linalg.lu_factor(weft.tensor(x)), torch.linalg.lu_factor(torch.tensor(x))
+    assert pivots.dtype is weft.int32 and pivots.tolist() == expected.pivots.tolist()
+    np.testing.assert_allclose(found.numpy(), expected.LU.numpy(), **allowed)
+    expected = torch.linalg.lu(torch.tensor(x))
+    for factors in (weft.linalg.lu(weft.tensor(x)), weft.lu_unpack(found, pivots)):
+        for factor, other in zip(factors, expected, strict=True):
+            np.testing.assert_allclose(factor.numpy(), other.numpy(), **allowed)
+
+
+def of_lu(x):
+    p, low, up = weft.linalg.lu(x)
+    return (p @ low * 2 @ up).sum() + (low**2).sum()
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (2, 3, 4), (11, 9)])
+def test_programs_hold_lu_and_its_derivative(shape):
+    x = weft.tensor(matrices(*shape), requires_grad=True)
+    run = weft.compile(lambda x: (of_lu(x), *weft.autograd.grad(of_lu(x), [x])), fullgraph=True)
+    expected = of_lu(x), *weft.autograd.grad(of_lu(x), [x])
+    for _ in range(4):
+        assert all((f == e).all() for f, e in zip(run(x), expected, strict=True))
+    assert run.breaks == ()
+    assert weft.autograd.gradcheck(of_lu, x) and weft.autograd.gradgradcheck(of_lu, x)
+
+
+def test_a_singular_matrix_has_factors():
+    p, low, up = weft.linalg.lu(weft.tensor([[0.0, 0.0], [0.0, 1.0]]))
+    assert p.tolist() == low.tolist() == [[1, 0], [0, 1]] and up.tolist() == [[0, 0], [0, 1]]
+    assert not weft.linalg.lu_factor(weft.tensor([[weft.nan, 1.0], [2.0, 3.0]]))[0].isfinite().all()

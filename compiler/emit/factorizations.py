@@ -107,6 +107,34 @@ def emit_solve(module, element):
     b.finish()
 
 
+def emit_lu(module, element):
+    """Define `void @weft_lu_ELEMENT(a, out, first, count, m, n, pivoted, scratch)`: of matrices first ... L and U of
+    P A = L U in one matrix, which row each of the min(m, n) steps exchanged with its own, counted from 1, and the order
+    of the rows of P A, all as elements. Without `pivoted` no rows are exchanged. Where a pivot is 0, so is its column
+    of L."""
+    b, steps = _begin(module, "lu", element, ["a", "out"], ["m", "n", "pivoted"])
+    a, out, first, count, m, n, pivoted, _ = b.arguments
+    size, k = b.mul(m, n), b.intrinsic("smin", m, n)
+    with b.loop(first, b.add(first, count), 1) as matrix:
+        lu = steps.at(out, b.mul(matrix, b.add(size, b.add(k, m))))
+        exchanged, order = steps.at(lu, size), steps.at(lu, b.add(size, k))
+        steps.copy(lu, steps.at(a, b.mul(matrix, size)), size)
+        with b.loop(0, m, 1) as i:
+            steps.put(order, i, b.convert(i, element))
+
+        def chosen(j):
+            found = b.select(b.cmp("ne", pivoted, b.i64(0)), _position_of_pivot(b, steps, lu, m, n, j), j)
+            steps.put(exchanged, j, b.convert(b.add(found, b.i64(1)), element))
+            return found
+
+        def exchange(i, j):
+            steps.exchange(lu, n, n, i, j)
+            steps.exchange_numbers(order, i, j)
+
+        _eliminated(b, steps, (lu, n), (m, n, k), chosen, exchange)
+    b.finish()
+
+
 def emit_pivots(module, element):
     """Define `void @weft_pivots_ELEMENT(a, out, first, count, n, scratch)`: of matrices first ... n + 1 elements each,
     the diagonal of U and the sign of the permutation in A = P L U."""
@@ -207,29 +235,43 @@ def _pivoted(b, steps, lu, source, n, beside=None):
     stride = steps.padded(n)
     with b.loop(0, n, 1) as i:
         steps.copy(steps.at(lu, b.mul(i, stride)), steps.at(source, b.mul(i, n)), n)
-    with b.loop(0, n, BLOCK, [steps.number(1.0), b.const(1, I1)]) as (j0, outer):
-        columns = b.intrinsic("smin", b.i64(BLOCK), b.sub(n, j0))
+
+    def exchange(found, j):
+        steps.exchange(lu, stride, n, found, j)
+        if beside is not None:
+            steps.exchange(beside[0], beside[1], beside[1], found, j)
+
+    return _eliminated(
+        b, steps, (lu, stride), (n, n, n), lambda j: _position_of_pivot(b, steps, lu, n, stride, j), exchange
+    )
+
+
+def _eliminated(b, steps, matrix, sizes, chosen, exchange):
+    """L and U in place of a matrix (place, distance of rows) of `sizes` m, n and min(m, n). In step j the row
+    chosen(j) comes to row j by exchange(found, j).
+    Returns the sign of the permutation, and whether no pivot is 0."""
+    (lu, stride), (m, n, k) = matrix, sizes
+    with b.loop(0, k, BLOCK, [steps.number(1.0), b.const(1, I1)]) as (j0, outer):
+        columns = b.intrinsic("smin", b.i64(BLOCK), b.sub(k, j0))
         with b.loop(0, columns, 1, outer.values) as (r, inner):
             sign, is_regular = inner.values
             j = b.add(j0, r)
-            found = _position_of_pivot(b, steps, lu, n, stride, j)
+            found = chosen(j)
             moved = b.cmp("ne", found, j)
             with b.when(moved):
-                steps.exchange(lu, stride, n, found, j)
-                if beside is not None:
-                    steps.exchange(beside[0], beside[1], beside[1], found, j)
-            pivot_at, below = steps.at(lu, b.add(b.mul(j, stride), j)), b.sub(b.sub(n, j), b.i64(1))
+                exchange(found, j)
+            pivot_at, below = steps.at(lu, b.add(b.mul(j, stride), j)), b.sub(b.sub(m, j), b.i64(1))
             is_zero = _eliminate(b, steps, pivot_at, stride, below, b.sub(b.sub(columns, r), b.i64(1)))
             inner.next([b.select(moved, b.neg(sign), sign), b.and_(is_regular, b.not_(is_zero))])
         outer.next(inner.results)
         stop = b.add(j0, columns)
-        corner, beyond = steps.at(lu, b.add(b.mul(j0, stride), j0)), b.sub(n, stop)
+        corner, below, beyond = steps.at(lu, b.add(b.mul(j0, stride), j0)), b.sub(m, stop), b.sub(n, stop)
         right = steps.at(corner, columns), stride
         with b.loop(1, columns, 1) as r:
             left = steps.at(corner, b.mul(r, stride))
             steps.minus((steps.at(left, columns), stride), (left, stride, 1), right, 1, beyond, r)
         left = steps.at(corner, b.mul(columns, stride))
-        steps.minus((steps.at(left, columns), stride), (left, stride, 1), right, beyond, beyond, columns)
+        steps.minus((steps.at(left, columns), stride), (left, stride, 1), right, below, beyond, columns)
     return outer.results
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from .. import dtypes
 from . import samples
 from .arithmetic import add, div, mul, sub
-from .comparison import eq, logical_or, where
+from .comparison import cast, eq, logical_or, where
 from .complex_numbers import real_part
 from .contraction import matmul, swap_last
 from .indexing import gather
@@ -29,12 +29,15 @@ from .linear_algebra import (
     diagonal_matrix,
     diagonal_part,
     identity,
+    of_any_size,
     require_matrices,
     rows,
     solve_triangular,
 )
-from .packed import pack, size, unpack
+from .ordering import argsort
+from .packed import is_exact, pack, size, unpack
 from .samples import Sample
+from .small_matrices import lu_rows
 from .spelling import tril, triu
 from .table import Meta
 from .view import cat, expand, reshape
@@ -337,11 +340,10 @@ def _sizes(x):
 
 
 def _lu(x, pivot):
-    """(compact factors, row exchanges counted from 1) by elimination, column after column."""
-    a, (m, n) = np.array(x), x.shape[-2:]
-    k, flat = min(m, n), np.array(x).reshape(prod(x.shape[:-2]), m, n)
+    """The packed factors by elimination, column after column."""
+    (m, n), flat = x.shape[-2:], np.array(x).reshape(prod(x.shape[:-2]), *x.shape[-2:])
+    k, every = min(m, n), np.arange(len(flat))
     exchanged = np.empty((len(flat), k), np.int32)
-    every = np.arange(len(flat))
     with np.errstate(all="ignore"):
         for j in range(k):
             chosen = _sizes(flat[:, j:, j]).argmax(1) + j if pivot else np.full(len(flat), j)
@@ -350,17 +352,21 @@ def _lu(x, pivot):
             divisor = flat[:, j, j, None]
             flat[:, j + 1 :, j] = np.where(divisor == 0, flat[:, j + 1 :, j], flat[:, j + 1 :, j] / divisor)
             flat[:, j + 1 :, j + 1 :] -= flat[:, j + 1 :, j, None] * flat[:, j, None, j + 1 :]
-    return flat.reshape(a.shape), exchanged.reshape(*x.shape[:-2], k)
+    packed = pack(flat, exchanged, _evaluate_order(exchanged, m, False), n_batch=1, dtype=x.dtype)
+    return packed.reshape(*x.shape[:-2], packed.shape[-1])
+
+
+def lu_shapes(m, n, pivot):
+    """Of both triangles in one matrix, of the row that each step exchanged with its own, counted from 1, and of the
+    order that these exchanges leave rows in."""
+    return (m, n), (min(m, n),), (m,)
 
 
 def _lu_infer(operands, attributes):
-    require_matrices("linalg.lu_factor", operands[0], complex_too=True)
-    return Meta(operands[0].shape, operands[0].dtype)
-
-
-def _pivots_infer(operands, attributes):
-    require_matrices("linalg.lu_factor", operands[0], complex_too=True)
-    return Meta((*operands[0].shape[:-2], min(operands[0].shape[-2:])), dtypes.int32)
+    x = operands[0]
+    if not is_exact(x.dtype, x.shape[-2] if len(x.shape) > 1 else 0):
+        raise NotImplementedError(f"linalg.lu_factor: {x.dtype.name} has no {x.shape[-2]}; convert with .double()")
+    return _packed("linalg.lu_factor", lu_shapes)(operands, attributes)
 
 
 def lower_factor(compact):
@@ -386,8 +392,9 @@ def upper_factor(compact):
 def _lu_vjp(g, out, x, pivot):
     """P L^-T (tril(L^T gL - gU2 U2^T, -1) + triu(gU U^T - L2^T gL2)) U^-T, where L2 and U2 are what is not square."""
     m, n = x.shape[-2:]
-    k = min(m, n)
-    low, up = lower_factor(out), upper_factor(out)
+    k, shapes = min(m, n), lu_shapes(m, n, pivot)
+    (g, _, _), (compact, _, order) = unpack(g, shapes), unpack(out, shapes)
+    low, up = lower_factor(compact), upper_factor(compact)
     gl, gu = tril(columns(g, 0, k), diagonal=-1), triu(rows(g, 0, k), diagonal=0)
     low1, up1, gl1, gu1 = rows(low, 0, k), columns(up, 0, k), rows(gl, 0, k), columns(gu, 0, k)
     of_low, of_up = matmul(swap_last(low1), gl1), matmul(gu1, swap_last(up1))
@@ -402,7 +409,8 @@ def _lu_vjp(g, out, x, pivot):
         result = cat(result, _solve_left(low1, columns(gu, k, n - k)), axis=axis)
     if m > k:
         result = cat(result, _solve_right(rows(gl, k, m - k), up1), axis=axis - 1)
-    return exchange_rows(result, lu_order(lu_pivots(x, pivot=pivot), rows=m, inverse=True))
+    order = cast(real_part(order), dtype=dtypes.int64)
+    return exchange_rows(result, argsort(order, axis=len(order.shape) - 1, descending=False))
 
 
 def _solve_left(low, b):
@@ -447,22 +455,21 @@ def _lu_samples():
     return [Sample(_matrices(k, s), {"pivot": True}) for k, s in enumerate(((3, 3), (2, 4), (4, 2), (2, 2, 2)))]
 
 
-lu_compact = library(
-    "lu_compact",
+def _torch_lu(torch, x, pivot):
+    lu, exchanged = torch.linalg.lu_factor(x, pivot=pivot)
+    order = torch.lu_unpack(lu.detach(), exchanged)[0].real.argmax(-2)
+    return _torch_pack(torch, x, [lu, *(part.to(x.dtype) for part in (exchanged, order))])
+
+
+lu = of_any_size(
+    "linalg_lu_factor",
     _lu_infer,
-    lambda x, pivot: _lu(x, pivot)[0],
-    on_complex=True,
+    lu_rows,
+    _lu,
+    is_own=lambda x: x.dtype.element in ("f32", "f64") and 0 not in x.shape,
+    by="elimination",
     vjp=(_lu_vjp,),
     node_name="LinalgLuFactorExBackward0",
     samples=_lu_samples,
-    oracle=lambda torch, x, pivot: torch.linalg.lu_factor(x, pivot=pivot).LU,
-)
-lu_pivots = library(
-    "lu_pivots",
-    _pivots_infer,
-    lambda x, pivot: _lu(x, pivot)[1],
-    on_complex=True,
-    vjp=(None,),
-    samples=_lu_samples,
-    oracle=lambda torch, x, pivot: torch.linalg.lu_factor(x.detach(), pivot=pivot).pivots,
+    oracle=_torch_lu,
 )

@@ -107,15 +107,15 @@ def _checked(name, function):
     return evaluate
 
 
-def _of_any_size(name, infer, decompose, evaluate, on_complex=True, **facts):
-    """The function of matrices: by `decompose` into routines if they are small, else by NumPy's `evaluate`. The entry
-    of the first is `name`."""
+def of_any_size(name, infer, decompose, evaluate, on_complex=True, is_own=is_small, by="lapack", **facts):
+    """The function of matrices: by `decompose` into routines if `is_own`, else by NumPy's `evaluate`. The entry of the
+    first is `name`, that of the other one has another end."""
     shared = {**facts, "on_complex": on_complex or None}
-    by_lapack = library(f"{name.removeprefix('linalg_')}_by_lapack", infer, evaluate, **shared)
+    other = library(f"{name.removeprefix('linalg_')}_by_{by}", infer, evaluate, **shared)
     own = composite(name, lambda operands, attributes, default_float: infer(operands, attributes), decompose, **facts)
 
     def function(*operands, **attributes):
-        return (own if is_small(*operands) else by_lapack)(*operands, **attributes)
+        return (own if is_own(*operands) else other)(*operands, **attributes)
 
     return function
 
@@ -134,7 +134,7 @@ def _samples(*shapes, **attributes):
 
 
 # --- inverse and determinant ------------------------------------------------------------------------------------------
-inv = _of_any_size(
+inv = of_any_size(
     "linalg_inv",
     _square("linalg.inv"),
     lambda x: solution(x, expand(identity(x, x.shape[-1]), shape=x.shape), of="inv"),
@@ -161,7 +161,7 @@ def _cofactors_vjp(g, out, x):
     return sub(scaled(trace_of_product(g, out), inverse), matmul(matmul(inverse, swap_last(g)), out))
 
 
-cofactors = _of_any_size(
+cofactors = of_any_size(
     "cofactors",
     _square("linalg.det"),
     cofactor_rows,
@@ -180,7 +180,7 @@ def _sum_of_last(x):
     return sum_(x, axes=(len(x.shape) - 1,), keepdim=False)
 
 
-det = _of_any_size(
+det = of_any_size(
     "linalg_det",
     _number_of("linalg.det"),
     lambda x: _product_of_last(pivots(x)),
@@ -203,7 +203,7 @@ def _sign_det_vjp(g, out, x):
     return scaled(mul(imag(mul(g, conjugate(out))), 1j), _adjoint_inverse(x))
 
 
-log_abs_det = _of_any_size(
+log_abs_det = of_any_size(
     "log_abs_det",
     _number_of("linalg.slogdet", lambda dtype: dtype.to_real()),
     lambda x: _sum_of_last(log(abs_(columns(pivots(x), 0, x.shape[-1])))),
@@ -214,7 +214,7 @@ log_abs_det = _of_any_size(
     oracle=lambda torch, x: torch.linalg.slogdet(x).logabsdet,
     traits=_CONJUGATE,
 )
-sign_det = _of_any_size(
+sign_det = of_any_size(
     "sign_det",
     _number_of("linalg.slogdet"),
     lambda x: _product_of_last(sign(pivots(x))),
@@ -260,7 +260,7 @@ def _evaluate_solve(a, b):
     return np.linalg.solve(a, np.broadcast_to(b, (*batch, *b.shape[-2:])))
 
 
-solve = _of_any_size(
+solve = of_any_size(
     "linalg_solve",
     _solve_infer("linalg.solve"),
     lambda a, b: solution(*_of_one_batch(a, b), of="solve"),
@@ -297,7 +297,7 @@ def _transposed_solve(a, g, upper, unit):
     return solve_triangular(swap_last(a), g, upper=not upper, unit=unit)
 
 
-solve_triangular = _of_any_size(
+solve_triangular = of_any_size(
     "solve_triangular",
     _solve_infer("linalg.solve_triangular"),
     lambda a, b, upper, unit: triangular_solution(*_of_one_batch(a, b), upper=upper, unit=unit),
@@ -343,7 +343,7 @@ def _positive_definite(seed, shape):
     return x @ x.swapaxes(-1, -2)
 
 
-cholesky = _of_any_size(
+cholesky = of_any_size(
     "linalg_cholesky",
     _square("linalg.cholesky"),
     factor,

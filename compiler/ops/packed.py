@@ -7,7 +7,8 @@ each out.
 Graphs, plans, recordings and programs know ops with one result, and need no other: that of such an op is the packed
 value, which nobody else sees. A result is a tensor with memory and a version of its own, as a function's results are: a
 change of one is none of another. Programs read packed values where they lie, if elements of results are all that
-is asked for. Integers among the results are elements like the others.
+is asked for. Integers among the results are elements like the
+others, if `is_exact`.
 
 The cotangents of results add up to one packed cotangent, zeros for results that nothing depends on, so the op has one
 derivative, of all of its results.
@@ -28,6 +29,11 @@ from .view import clone, reshape, slice_
 def size(shapes):
     """How many elements results of these shapes are together."""
     return sum(prod(s) for s in shapes)
+
+
+def is_exact(dtype, number):
+    """Whether elements of a type can be all whole numbers up to this one."""
+    return number <= 2 ** (np.finfo(dtype.numpy).nmant + 1)
 
 
 def pack(*arrays, n_batch, dtype=None):

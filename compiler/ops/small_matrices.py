@@ -1,4 +1,5 @@
-"""Real matrices of up to MOST_ROWS rows: their factorizations, and what is solved with them, are routines of our own.
+"""Factorizations of real matrices, and what is solved with them, as routines of our own; where LAPACK does it too, of
+matrices of up to MOST_ROWS rows.
 
 A routine tells with its result whether it could be computed; `succeeded` looks at that, and raises what users see.
 """
@@ -105,7 +106,7 @@ def _cube(n):
 
 
 def _matrix(k, shape, positive=False):
-    x = samples.numbers(k, shape) + 3 * np.eye(shape[-1])
+    x = samples.numbers(k, shape) + 3 * np.eye(*shape[-2:])
     return x @ x.swapaxes(-1, -2) if positive else x
 
 
@@ -172,6 +173,31 @@ pivots = _by_matrices(
 def _torch_pivots(torch, a):
     p, _, u = torch.linalg.lu(a)
     return torch.cat([u.diagonal(dim1=-2, dim2=-1), torch.linalg.det(p)[..., None]], -1)
+
+
+def _with_rows(a):
+    m, n = a[-2:]
+    return (*a[:-2], m * n + min(m, n) + m)
+
+
+# L and U of P A = L U in one matrix, the rows that were exchanged, counted from 1, and the order of those of P A. Of
+# matrices of any size: LAPACK's routine is none of those that NumPy has.
+lu_rows = _by_matrices(
+    "lu_rows",
+    _with_rows,
+    _factorization("emit_lu"),
+    lambda shapes, a: (*shapes[0][-2:], int(a["pivot"])),
+    lambda shapes, attributes: prod(shapes[0][-2:]) * min(shapes[0][-2:]),
+    n_scratch=lambda n: 0,
+    samples=lambda: [Sample((_matrix(k, s),), {"pivot": True}) for k, s in enumerate((*_SQUARE, (2, 11, 9), (9, 19)))],
+    oracle=lambda torch, a, pivot: _torch_lu(torch, a.detach()),
+)
+
+
+def _torch_lu(torch, a):
+    lu, exchanged = torch.linalg.lu_factor(a)
+    order = torch.lu_unpack(lu, exchanged)[0].argmax(-2)
+    return torch.cat([x.flatten(a.ndim - 2).to(a.dtype) for x in (lu, exchanged, order)], -1)
 
 
 # det(A) A^-T, right for singular matrices too.
