@@ -59,14 +59,14 @@ def det(A):
 
 def slogdet(A):
     """(sign, logabsdet) of the determinant."""
-    return _Slogdet(algebra.sign_det(A), algebra.log_abs_det(A))
+    packed, kind = algebra.slogdet(A), A.dtype
+    return _Slogdet(*results(packed, algebra.SLOGDET_SHAPES, "LinalgSlogdet", (kind, kind.to_real())))
 
 
 def logdet(input):
     """The logarithm of the determinant; NaN where that is negative."""
-    if input.dtype.is_complex:
-        return log(algebra.sign_det(input)) + algebra.log_abs_det(input)
-    return where(algebra.sign_det(input) < 0, math.nan, algebra.log_abs_det(input))
+    sign, size = slogdet(input)
+    return log(sign) + size if input.dtype.is_complex else where(sign < 0, math.nan, size)
 
 
 def inv(A):

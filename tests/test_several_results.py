@@ -17,6 +17,7 @@ FUNCTIONS = {
     "qr": (lambda m, x: m.linalg.qr(x), 2),
     "eigh": (lambda m, x: m.linalg.eigh(x + x.mT), 2),
     "eig": (lambda m, x: m.linalg.eig(x), 2),
+    "slogdet": (lambda m, x: m.linalg.slogdet(x), 2),
     "lu_factor": (lambda m, x: m.linalg.lu_factor(x), 1),
     "lu_factor of a high matrix": (lambda m, x: m.linalg.lu_factor(x[..., :2]), 1),
 }

@@ -17,9 +17,10 @@ from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import abs_, add, mul, neg, sign, sub
 from .comparison import cast, eq
-from .complex_numbers import conjugate, imag
+from .complex_numbers import conjugate, imag, real_part
 from .contraction import matmul, swap_last
 from .kinds import composite, library, like_first, require_floating
+from .packed import pack, unpack
 from .reduction import prod, sum_
 from .samples import Sample
 from .small_matrices import REASONS, LinAlgError, cofactor_rows, factor, is_small, pivots, solution, triangular_solution
@@ -191,38 +192,39 @@ det = of_any_size(
 )
 
 
-def _adjoint_inverse(x):
-    """x^-H, the gradient of log|det x|."""
-    return conjugate(swap_last(inv(x)))
+def _slogdet_infer(operands, attributes):
+    require_matrices("linalg.slogdet", operands[0], square=True, complex_too=True)
+    return Meta((*operands[0].shape[:-2], 2), operands[0].dtype)
 
 
-def _sign_det_vjp(g, out, x):
-    """exp(i t) with t = Im log det x turns with t. The sign of real matrices does not change."""
-    if not x.dtype.is_complex:
-        return full_like(x, 0)
-    return scaled(mul(imag(mul(g, conjugate(out))), 1j), _adjoint_inverse(x))
+def _slogdet_rows(x):
+    found, n = pivots(x), x.shape[-1]
+    sizes = log(abs_(columns(found, 0, n)))
+    one = (*x.shape[:-2], 1)
+    both = (reshape(y, shape=one) for y in (_product_of_last(sign(found)), _sum_of_last(sizes)))
+    return cat(*both, axis=len(x.shape) - 2)
 
 
-log_abs_det = of_any_size(
-    "log_abs_det",
-    _number_of("linalg.slogdet", lambda dtype: dtype.to_real()),
-    lambda x: _sum_of_last(log(abs_(columns(pivots(x), 0, x.shape[-1])))),
-    _checked("slogdet", lambda x: np.asarray(np.linalg.slogdet(x)[1], x.real.dtype)),
-    vjp=(lambda g, out, x: scaled(g, _adjoint_inverse(x)),),
-    node_name="LinalgSlogdetBackward0",
+def _slogdet_vjp(g, out, x):
+    """log |det x| has the gradient x^-H. The sign of real matrices does not change; exp(i t) with t = Im log det x
+    turns with t."""
+    (of_sign, of_log), (found, _) = unpack(g, SLOGDET_SHAPES), unpack(out, SLOGDET_SHAPES)
+    factor = real_part(of_log)
+    if x.dtype.is_complex:
+        factor = add(factor, mul(imag(mul(of_sign, conjugate(found))), 1j))
+    return scaled(factor, adjoint(inv(x)))
+
+
+# The sign and the logarithm of the absolute value of the determinant.
+SLOGDET_SHAPES = ((), ())
+slogdet = of_any_size(
+    "linalg_slogdet",
+    _slogdet_infer,
+    _slogdet_rows,
+    _checked("slogdet", lambda x: pack(*np.linalg.slogdet(x), n_batch=x.ndim - 2, dtype=x.dtype)),
+    vjp=(_slogdet_vjp,),
     samples=_samples((3, 3), (2, 2, 2)),
-    oracle=lambda torch, x: torch.linalg.slogdet(x).logabsdet,
-    traits=_CONJUGATE,
-)
-sign_det = of_any_size(
-    "sign_det",
-    _number_of("linalg.slogdet"),
-    lambda x: _product_of_last(sign(pivots(x))),
-    _checked("slogdet", lambda x: np.asarray(np.linalg.slogdet(x)[0], x.dtype)),
-    vjp=(_sign_det_vjp,),
-    node_name="LinalgSlogdetBackward0",
-    samples=_samples((3, 3), (2, 2, 2)),
-    oracle=lambda torch, x: torch.linalg.slogdet(x).sign,
+    oracle=lambda torch, x: torch.stack([y.to(x.dtype) for y in torch.linalg.slogdet(x)], -1),
     traits=_CONJUGATE,
 )
 
