@@ -272,10 +272,11 @@ def ldl_factor(A, *, hermitian=False):
 
 def ldl_factor_ex(A, *, hermitian=False, check_errors=False):
     """ldl_factor, and an info per matrix: 0, or where D has a zero on its diagonal, counted from 1."""
-    info = symmetric.info(A.detach())
+    packed = symmetric.factor(A)
+    factors, pivots, info = results(packed, symmetric.shapes(*A.shape[-2:]), "LinalgLdlFactor", (A.dtype, int32, int32))
     if check_errors and (info != 0).any():
         raise LinAlgError("linalg.ldl_factor: a matrix is singular: its factor D has a zero on its diagonal")
-    return _LdlFactorEx(symmetric.compact(A), symmetric.pivots(A), info)
+    return _LdlFactorEx(factors, pivots, info)
 
 
 def ldl_solve(LD, pivots, B, *, hermitian=False):

@@ -5,6 +5,7 @@ from .casting import all_in_wide
 from .compiler.dtypes import int32
 from .compiler.ops import decompositions
 from .compiler.ops import linear_algebra as algebra
+from .compiler.ops.packed import results
 from .compiler.ops.table import OpError
 from .complex_numbers import conj
 from .creation import eye
@@ -101,7 +102,8 @@ _Geqrf = result_type("geqrf", "a", "tau")
 
 def geqrf(input):
     """(a, tau): R above and the reflections below the diagonal, as LAPACK leaves them. Without a derivative."""
-    return _Geqrf(decompositions.reflections(input), decompositions.reflection_scales(input))
+    packed = decompositions.reflections(input)
+    return _Geqrf(*results(packed, decompositions.reflections_shapes(*input.shape[-2:]), "Geqrf"))
 
 
 orgqr = linalg.householder_product

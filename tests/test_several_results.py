@@ -18,6 +18,8 @@ FUNCTIONS = {
     "eigh": (lambda m, x: m.linalg.eigh(x + x.mT), 2),
     "eig": (lambda m, x: m.linalg.eig(x), 2),
     "slogdet": (lambda m, x: m.linalg.slogdet(x), 2),
+    "geqrf": (lambda m, x: m.geqrf(x), 2),
+    "ldl_factor_ex": (lambda m, x: m.linalg.ldl_factor_ex(x + x.mT), 1),
     "lu_factor": (lambda m, x: m.linalg.lu_factor(x), 1),
     "lu_factor of a high matrix": (lambda m, x: m.linalg.lu_factor(x[..., :2]), 1),
 }

@@ -130,35 +130,23 @@ def _torch_pack(torch, x, factors):
     return torch.cat([f.flatten(x.ndim - 2) for f in factors], -1)
 
 
+def reflections_shapes(m, n):
+    return (m, n), (min(m, n),)
+
+
 def _evaluate_reflections(x):
-    return np.ascontiguousarray(np.linalg.qr(x, mode="raw")[0].swapaxes(-1, -2))
-
-
-def _reflections_infer(operands, attributes):
-    require_matrices("geqrf", operands[0])
-    return Meta(operands[0].shape, operands[0].dtype)
-
-
-def _scales_infer(operands, attributes):
-    require_matrices("geqrf", operands[0])
-    return Meta((*operands[0].shape[:-2], min(operands[0].shape[-2:])), operands[0].dtype)
+    turned, scales = np.linalg.qr(x, mode="raw")
+    return turned.swapaxes(-1, -2), scales
 
 
 # R above and the reflections below the diagonal, as LAPACK leaves them; and the scale of each reflection.
-reflections, reflection_scales = (
-    library(
-        name,
-        infer,
-        _checked("geqrf", function),
-        vjp=(NotImplementedRule("geqrf"),),
-        node_name="GeqrfBackward0",
-        samples=lambda: [Sample(_matrices(k, s)) for k, s in enumerate(((3, 3), (4, 2), (2, 2, 3)))],
-        oracle=lambda torch, x, part=part: torch.geqrf(x.detach())[part],
-    )
-    for name, part, infer, function in (
-        ("qr_reflections", 0, _reflections_infer, _evaluate_reflections),
-        ("qr_reflection_scales", 1, _scales_infer, lambda x: np.linalg.qr(x, mode="raw")[1]),
-    )
+reflections = library(
+    "geqrf",
+    _packed("geqrf", reflections_shapes),
+    _evaluated("geqrf", _evaluate_reflections),
+    vjp=(NotImplementedRule("geqrf"),),
+    samples=lambda: [Sample(_matrices(k, s)) for k, s in enumerate(((3, 3), (4, 2), (2, 2, 3)))],
+    oracle=lambda torch, x: _torch_pack(torch, x, torch.geqrf(x.detach())),
 )
 
 

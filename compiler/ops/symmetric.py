@@ -10,10 +10,11 @@ from math import prod
 
 import numpy as np
 
-from .. import dtypes
 from ..shapes import broadcast_shapes
 from .kinds import NotImplementedRule, library
 from .linear_algebra import _checked, require_matrices
+from .packed import pack
+from .packed import size as size_of
 from .samples import Sample, numbers
 from .table import Meta, OpError
 
@@ -80,34 +81,24 @@ def _factored(matrix):
             _eliminate(a, k, size)
         pivots[k : k + max(size, 1)] = other + 1 if size < 2 else -(other + 1)
         k += max(size, 1)
-    return a, pivots, info
+    return a, pivots, np.int32(info)
 
 
-def _of_all(part, shape_of):
-    """The part of each matrix's factorization, as one array."""
-
-    def evaluate(x):
-        flat = x.reshape(prod(x.shape[:-2]), *x.shape[-2:])
-        made = [_factored(matrix)[part] for matrix in flat]
-        kind = x.dtype if part == 0 else np.int32
-        return np.asarray(made, kind).reshape(shape_of(x.shape))
-
-    return evaluate
+def _evaluate(x):
+    matrices = x.reshape(prod(x.shape[:-2]), *x.shape[-2:])
+    found = [pack(*_factored(matrix), n_batch=0, dtype=x.dtype) for matrix in matrices]
+    return np.asarray(found, x.dtype).reshape(*x.shape[:-2], size_of(shapes(*x.shape[-2:])))
 
 
-def _entry(name, part, shape_of, vjp):
-    def infer(operands, attributes):
-        require_matrices("linalg.ldl_factor", operands[0], square=True)
-        return Meta(shape_of(operands[0].shape), dtypes.int32 if part else operands[0].dtype)
+def shapes(m, n):
+    """Of L and D in one matrix, the pivots, and the info: 0, or the first step, from 1, where D is 0."""
+    return (n, n), (n,), ()
 
-    return library(
-        name,
-        infer,
-        _checked("ldl_factor", _of_all(part, shape_of)),
-        vjp=(vjp,),
-        samples=_samples,
-        oracle=lambda torch, x: torch.linalg.ldl_factor_ex(x.detach())[part],
-    )
+
+def _infer(operands, attributes):
+    x = operands[0]
+    require_matrices("linalg.ldl_factor", x, square=True)
+    return Meta((*x.shape[:-2], size_of(shapes(*x.shape[-2:]))), x.dtype)
 
 
 def _indefinite(seed, shape):
@@ -119,9 +110,19 @@ def _samples():
     return [Sample((_indefinite(k, s),)) for k, s in enumerate(((3, 3), (5, 5), (2, 4, 4)))]
 
 
-compact = _entry("ldl_compact", 0, lambda shape: shape, NotImplementedRule("linalg_ldl_factor"))
-pivots = _entry("ldl_pivots", 1, lambda shape: shape[:-1], None)
-info = _entry("ldl_info", 2, lambda shape: shape[:-2], None)
+def _torch_factors(torch, x):
+    found = torch.linalg.ldl_factor_ex(x.detach())
+    return torch.cat([part.flatten(x.ndim - 2) if part.ndim > x.ndim - 2 else part[..., None] for part in found], -1)
+
+
+factor = library(
+    "linalg_ldl_factor",
+    _infer,
+    _checked("ldl_factor", _evaluate),
+    vjp=(NotImplementedRule("linalg_ldl_factor"),),
+    samples=_samples,
+    oracle=_torch_factors,
+)
 
 
 # --- solver -----------------------------------------------------------------------------------------------------------
