@@ -20,7 +20,7 @@ from .comparison import cast, eq
 from .complex_numbers import conjugate, imag, real_part
 from .contraction import matmul, swap_last
 from .kinds import composite, library, like_first, require_floating
-from .packed import pack, unpack
+from .packed import pack, size, unpack
 from .reduction import prod, sum_
 from .samples import Sample
 from .small_matrices import REASONS, LinAlgError, cofactor_rows, factor, is_small, pivots, solution, triangular_solution
@@ -366,12 +366,12 @@ def _pinv_infer(operands, attributes):
     return Meta((*shape[:-2], shape[-1], shape[-2]), operands[0].dtype)
 
 
-def _evaluate_pinv(x, atol, rtol):
-    """Singular values not above max(atol, rtol * the largest) count as 0."""
+def _inverted(x, atol, rtol):
+    """(pseudo-inverse, singular values), of which those not above max(atol, rtol * the largest) count as 0."""
     u, s, v = np.linalg.svd(x, full_matrices=False)
     limit = np.maximum(atol, rtol * s.max(-1, initial=0.0, keepdims=True))
     inverse = np.where(s > limit, 1 / np.where(s > limit, s, 1), 0).astype(x.dtype)
-    return (v.conj().swapaxes(-1, -2) * inverse[..., None, :]) @ u.conj().swapaxes(-1, -2)
+    return (v.conj().swapaxes(-1, -2) * inverse[..., None, :]) @ u.conj().swapaxes(-1, -2), s
 
 
 def _pinv_vjp(g, out, x, atol, rtol):
@@ -386,12 +386,39 @@ def _pinv_vjp(g, out, x, atol, rtol):
 pinv = library(
     "linalg_pinv",
     _pinv_infer,
-    _checked("pinv", _evaluate_pinv),
+    _checked("pinv", lambda x, atol, rtol: _inverted(x, atol, rtol)[0]),
     vjp=(_pinv_vjp,),
     on_complex=True,
     traits=_CONJUGATE,
     samples=_samples((3, 2), (2, 4), (2, 3, 3), atol=0.0, rtol=1e-15),
     oracle=lambda torch, x, atol, rtol: torch.linalg.pinv(x, atol=atol, rtol=rtol),
+)
+
+
+def pinv_shapes(m, n):
+    """Of the pseudo-inverse and the singular values of an m by n matrix."""
+    return (n, m), (min(m, n),)
+
+
+def _with_values_infer(operands, attributes):
+    shape, dtype = _pinv_infer(operands, attributes).shape, operands[0].dtype
+    return Meta((*shape[:-2], size(pinv_shapes(shape[-1], shape[-2]))), dtype)
+
+
+def _with_values_vjp(g, out, x, atol, rtol):
+    """That of the values is left out: nothing but their number is made of them."""
+    shapes = pinv_shapes(*x.shape[-2:])
+    return _pinv_vjp(unpack(g, shapes)[0], unpack(out, shapes)[0], x, atol, rtol)
+
+
+# Both, for least squares.
+pinv_with_values = library(
+    "pinv_with_values",
+    _with_values_infer,
+    _checked("lstsq", lambda x, atol, rtol: pack(*_inverted(x, atol, rtol), n_batch=x.ndim - 2)),
+    vjp=(_with_values_vjp,),
+    on_complex=True,
+    traits=_CONJUGATE,
 )
 
 
