@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft.compiler.ops import decompositions, lapack, symmetric
 
 
 def matrices(*shape, seed=0):
@@ -134,3 +135,73 @@ def test_a_singular_matrix_has_factors():
     p, low, up = weft.linalg.lu(weft.tensor([[0.0, 0.0], [0.0, 1.0]]))
     assert p.tolist() == low.tolist() == [[1, 0], [0, 1]] and up.tolist() == [[0, 0], [0, 1]]
     assert not weft.linalg.lu_factor(weft.tensor([[weft.nan, 1.0], [2.0, 3.0]]))[0].isfinite().all()
+
+
+BY_LAPACK = {
+    "svd": (lapack.svd, decompositions.svd_shapes, "full", (False, True)),
+    "eigh": (lapack.eigh, decompositions.eigh_shapes, "upper", (False, True)),
+    "qr": (lapack.qr, decompositions.qr_shapes, "mode", ("reduced", "complete")),
+}
+MATRIX_SHAPES = [(3, 3), (1, 1), (5, 3), (3, 5), (4, 3, 3), (2, 5, 3), (2, 3, 5), (0, 3, 3), (3, 0), (0, 3), (40, 40)]
+
+
+@pytest.mark.parametrize("name", BY_LAPACK)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_the_inner_functions_give_numpys_bits(name, dtype, monkeypatch):
+    function, shapes_of, option, options = BY_LAPACK[name]
+    rng = np.random.default_rng(0)
+    for shape in MATRIX_SHAPES:
+        if name == "eigh" and shape[-1] != shape[-2]:
+            continue
+        imaginary = 1j * rng.standard_normal(shape) if "complex" in dtype else 0
+        given = (rng.standard_normal(shape) + imaginary).astype(dtype)
+        for x in (given, np.asfortranarray(given), given[..., ::-1, :]):
+            for choice in options:
+                shapes = shapes_of(*shape[-2:], **{option: choice})
+                found = function(x, shapes, choice)
+                with monkeypatch.context() as without:
+                    without.setattr(lapack, f"_{name.upper()}", None)
+                    expected = function(x, shapes, choice)
+                assert found.dtype == expected.dtype == x.dtype and found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("name", ["svd", "eigh"])
+def test_what_does_not_converge_says_so(name):
+    run = lambda x: getattr(weft.linalg, name)(x)[0]  # noqa: E731
+    for function in (run, weft.compile(run)):
+        with pytest.raises(weft.linalg.LinAlgError, match=f"linalg.{name}: .* did not converge"):
+            function(weft.full((3, 3), weft.nan))
+        with np.errstate(all="raise"):
+            assert function(weft.eye(3) * 1e-40).shape
+
+
+def counted(monkeypatch, owner, name):
+    calls, function = [], getattr(owner, name)
+
+    def counting(*args, **kwargs):
+        calls.append(name)
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, counting)
+    return calls
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_least_squares_decompose_once(compiled, monkeypatch):
+    x, y = weft.tensor(matrices(2, 4, 3), requires_grad=True), weft.ones(2, 4, 2, dtype=weft.float64)
+
+    def run(x):
+        found = weft.linalg.lstsq(x, y, driver="gelsd")
+        return found.rank, found.singular_values, *weft.autograd.grad(found.solution.square().sum(), [x])
+
+    function, expected = weft.compile(run) if compiled else run, weft.linalg.svdvals(x.detach())
+    calls = counted(monkeypatch, np.linalg, "svd")
+    for k in range(1, 5):
+        rank, values, _ = function(x)
+        assert len(calls) == k and rank.tolist() == [3, 3] and values.allclose(expected)
+
+
+def test_nothing_is_factored_twice(monkeypatch):
+    qr, ldl = counted(monkeypatch, np.linalg, "qr"), counted(monkeypatch, symmetric, "_factored")
+    weft.geqrf(weft.eye(3)), weft.linalg.ldl_factor(weft.eye(4).expand(2, 4, 4))
+    assert (len(qr), len(ldl)) == (1, 2)

@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from .. import dtypes
-from . import samples
+from . import lapack, samples
 from .arithmetic import add, div, mul, sub
 from .comparison import cast, eq, logical_or, where
 from .complex_numbers import real_part
@@ -23,6 +23,7 @@ from .indexing import gather
 from .kinds import NotImplementedRule, library, like_first, no_derivative
 from .linear_algebra import (
     _checked,
+    _explained,
     _matrices,
     adjoint,
     columns,
@@ -54,13 +55,6 @@ def _packed(name, shapes, square=False):
         return Meta((*batch, size(shapes(m, n, **attributes))), operands[0].dtype)
 
     return infer
-
-
-def _evaluated(name, function):
-    def evaluate(x, **attributes):
-        return pack(*function(x, **attributes), n_batch=x.ndim - 2)
-
-    return _checked(name, evaluate)
 
 
 def _evaluate_settled(inner, of):
@@ -117,7 +111,7 @@ def _qr_vjp(g, out, x, mode):
 qr = library(
     "linalg_qr",
     _packed("linalg.qr", qr_shapes),
-    _evaluated("qr", lambda x, mode: np.linalg.qr(x, mode=mode)),
+    _explained("qr", lambda x, mode: lapack.qr(x, qr_shapes(*x.shape[-2:], mode), mode)),
     vjp=(_qr_vjp,),
     on_complex=True,
     traits=_CONJUGATE,
@@ -136,14 +130,14 @@ def reflections_shapes(m, n):
 
 def _evaluate_reflections(x):
     turned, scales = np.linalg.qr(x, mode="raw")
-    return turned.swapaxes(-1, -2), scales
+    return pack(turned.swapaxes(-1, -2), scales, n_batch=x.ndim - 2)
 
 
 # R above and the reflections below the diagonal, as LAPACK leaves them; and the scale of each reflection.
 reflections = library(
     "geqrf",
     _packed("geqrf", reflections_shapes),
-    _evaluated("geqrf", _evaluate_reflections),
+    _checked("geqrf", _evaluate_reflections),
     vjp=(NotImplementedRule("geqrf"),),
     samples=lambda: [Sample(_matrices(k, s)) for k, s in enumerate(((3, 3), (4, 2), (2, 2, 3)))],
     oracle=lambda torch, x: _torch_pack(torch, x, torch.geqrf(x.detach())),
@@ -153,10 +147,6 @@ reflections = library(
 # --- eigenvalues of symmetric matrices --------------------------------------------------------------------------------
 def eigh_shapes(m, n, upper):
     return (n,), (n, n)
-
-
-def _evaluate_eigh(x, upper):
-    return np.linalg.eigh(x, "U" if upper else "L")
 
 
 def _over_gaps(x, values):
@@ -190,7 +180,7 @@ def _symmetric_samples():
 eigh = library(
     "linalg_eigh",
     _packed("linalg.eigh", eigh_shapes, square=True),
-    _evaluated("eigh", _evaluate_eigh),
+    _explained("eigh", lambda x, upper: lapack.eigh(x, eigh_shapes(*x.shape[-2:], upper), upper)),
     vjp=(_eigh_vjp,),
     on_complex=True,
     traits=_CONJUGATE,
@@ -278,7 +268,7 @@ def _svd_vjp(g, out, x, full):
 svd = library(
     "linalg_svd",
     _packed("linalg.svd", svd_shapes),
-    _evaluated("svd", lambda x, full: np.linalg.svd(x, full_matrices=full)),
+    _explained("svd", lambda x, full: lapack.svd(x, svd_shapes(*x.shape[-2:], full), full)),
     vjp=(_svd_vjp,),
     on_complex=True,
     traits=_CONJUGATE,

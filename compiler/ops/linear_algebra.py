@@ -99,9 +99,16 @@ def _checked(name, function):
     """The NumPy function, whose error says what is wrong with which op."""
 
     def evaluate(*arrays, **attributes):
+        with np.errstate(all="ignore"):
+            return function(*arrays, **attributes)
+
+    return _explained(name, evaluate)
+
+
+def _explained(name, function):
+    def evaluate(*arrays, **attributes):
         try:
-            with np.errstate(all="ignore"):
-                return function(*arrays, **attributes)
+            return function(*arrays, **attributes)
         except np.linalg.LinAlgError as error:
             raise LinAlgError(f"linalg.{name}: {REASONS.get(str(error), error)}") from None
 
