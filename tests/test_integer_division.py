@@ -82,3 +82,70 @@ def test_large_operands_in_eager_mode():
     divisor[-1] = 0
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         x % divisor
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [70, 300_000])
+def test_remainders_of_all_floats_are_exact(dtype, n):
+    """Small calls by native steps, large ones by programs: the bits of NumPy's fmod, whatever the quotient."""
+    rng = np.random.default_rng(1)
+    finfo, whole = np.finfo(dtype), {"float32": np.int32, "float64": np.int64}[dtype]
+    limits = np.iinfo(whole)
+    x, y = rng.integers(limits.min, limits.max, (2, n), whole, endpoint=True).view(dtype)
+    with np.errstate(all="ignore"):
+        near = x / np.exp2(rng.uniform(-2, 2 * finfo.nmant + 6, n)).astype(dtype)
+        multiples = y * rng.integers(1, 1 << 26, n).astype(dtype)
+        below = np.nextafter(multiples, np.zeros(1, dtype))
+        tiny = rng.integers(-9, 9, (2, n)).astype(dtype) * finfo.smallest_subnormal
+        for a, b in ((x, y), (x, near), (multiples, y), (below, y), tiny):
+            expected = np.fmod(a, b)
+            for _ in range(12):
+                found = weft.fmod(weft.from_numpy(a), weft.from_numpy(b)).numpy()
+            same = (found.view(whole) == expected.view(whole)) | np.isnan(expected) & np.isnan(found)
+            assert same.all(), (a[~same][:3], b[~same][:3], found[~same][:3], expected[~same][:3])
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", OPS)
+def test_remainders_are_pytorchs(name, dtype):
+    import torch
+
+    special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        2.5,
+        -2.5,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1e30,
+        -1e30,
+        1e-30,
+        7.0,
+        -3.0,
+        1e-40,
+        16777217.0,
+    ]
+    x, y = np.meshgrid(np.array(special, dtype), np.array(special, dtype))
+    for _ in range(12):
+        found = getattr(weft, name)(weft.tensor(x), weft.tensor(y)).numpy()
+    # One by one: PyTorch's vectors give NaN where the quotient is above all floats.
+    expected = [getattr(torch, name)(*map(torch.tensor, pair)).item() for pair in zip(x.ravel(), y.ravel())]
+    expected = np.array(expected, dtype).reshape(x.shape)
+    assert np.array_equal(found, expected, equal_nan=True)
+    numbers = ~np.isnan(expected)
+    assert (np.signbit(found) == np.signbit(expected))[numbers].all()
+
+
+@pytest.mark.parametrize("divisor", [7, -3, 1])
+def test_many_integers_by_one_number(divisor):
+    for dtype in ("int32", "int64"):
+        x = np.random.default_rng(2).integers(-(1 << 31), 1 << 31, 300_000).astype(dtype)
+        for n in (2000, 300_000):
+            for _ in range(12):
+                found = [getattr(weft, name)(weft.from_numpy(x[:n]), divisor) for name in OPS]
+            expected = [function(x[:n], divisor) for function in (np.floor_divide, np.remainder, np.fmod)]
+            assert all(a.numpy().tobytes() == b.astype(dtype).tobytes() for a, b in zip(found, expected))

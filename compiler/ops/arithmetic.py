@@ -4,6 +4,7 @@ import numpy as np
 
 from ..dtypes import float32, float64, int32, int64
 from ..storage import chosen
+from ..vmath.remainder import cut_quotient, fmod_of_floats
 from . import samples
 from .comparison import eq, ge, gt, le, logical_and, lt, ne, where
 from .kinds import arithmetic, elementwise, floating, integers_only, magnitude, no_bool
@@ -328,7 +329,10 @@ def _safe_divisor(b, y, fail):
 
 
 def _lower_fmod(b, x, y, fail=None):
-    return b.rem(x, y if x.type.is_float else _safe_divisor(b, y, fail))
+    if x.type.is_float:
+        return fmod_of_floats(b, x, y)
+    y = _safe_divisor(b, y, fail)
+    return b.sub(x, b.mul(cut_quotient(b, x, y), y))
 
 
 def _lower_floor_divide(b, x, y, fail=None):
@@ -336,7 +340,7 @@ def _lower_floor_divide(b, x, y, fail=None):
     if x.type.is_float:
         return _lower_floor_divide_floats(b, x, y)
     divisor, zero = _safe_divisor(b, y, fail), b.const(0, x.type)
-    quotient = b.div(x, divisor)
+    quotient = cut_quotient(b, x, divisor)
     left = b.sub(x, b.mul(quotient, divisor))
     below = b.select(_is_left_over(b, left, y), b.sub(quotient, b.const(1, x.type)), quotient)
     return b.select(b.cmp("eq", y, b.const(-1, y.type)), b.sub(zero, x), below)
@@ -345,7 +349,7 @@ def _lower_floor_divide(b, x, y, fail=None):
 def _lower_floor_divide_floats(b, x, y):
     """As `_floor_divide`, line by line."""
     zero, one = b.const(0, x.type), b.const(1, x.type)
-    left = b.rem(x, y)
+    left = fmod_of_floats(b, x, y)
     quotient = b.div(b.sub(x, left), y)
     quotient = b.select(_is_left_over(b, left, y), b.sub(quotient, one), quotient)
     below = b.floor(quotient)
@@ -430,7 +434,7 @@ floor_divide = elementwise(
     no_bool("floor_divide"),
     evaluate=_checked_integers("floor_divide", _floor_divide),
     lower=_lower_floor_divide,
-    traits=frozenset(["wide-number", "checks-integers"]),
+    traits=frozenset(["wide-number", "checks-integers", "multiplies"]),
     # 0, as floor's; PyTorch refuses to differentiate it.
     vjp=(lambda g, out, x, y: zeros_like(g), lambda g, out, x, y: zeros_like(g)),
     samples=samples.binary(right_low=0.6, right_high=2.0),

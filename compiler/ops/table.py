@@ -20,6 +20,7 @@ An entry holds every fact about one op, in this order:
     traits      words for what else passes must know:
                 "checks"      its lowering can fail
                 "checks-integers"  on integers it can
+                "multiplies"  NumPy divides integers of 64 bits by one number in a fifth of the time: it multiplies
                 "number"      a Python number written in a rule
                 "fill"        one number everywhere
                 "copy"        costs nothing where it is read element by element

@@ -331,7 +331,7 @@ class Builder:
             operands = [self.converted(x, dtype) for x, dtype in zip(operands, types)]
         *outer, (size, inner) = _loops(operands, out)
         n, checks = len(operands), eager_kernels.looks_at(op, types)
-        if checks and not op.checks and size > MOST_DIVIDED and inner[n - 1] == 0:
+        if "multiplies" in op.traits and int64 in types and size > MOST_DIVIDED and inner[n - 1] == 0:
             raise NoSteps("many integers that are divided by one, which NumPy does by multiplying")
         flags = [self.new_value((), int64)] if checks else []
         outer = [(extent, (*steps, *[0] * len(flags))) for extent, steps in outer]

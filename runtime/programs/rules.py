@@ -4,19 +4,20 @@ A Rule is told to the machinery of compiled calls as a Stretch of one step. So a
 are, and one for many sizes is made as for a recording (sizes.py).
 """
 
-from ...compiler.dtypes import bool_, int64
+from ...compiler.dtypes import bool_, int32, int64
 from ...compiler.ops.table import Meta
 from .description import Stretch
 from .recording import ValueMeta
 
 LARGEST_EXACT = 1 << 53  # integers up to it are floats
+_ABOVE = {int32: 1 << 31, int64: 1 << 63}  # the integers that programs compute with are below
 
 
 class Rule:
     """An op on such operands; or, if `differentiated` is not None, its derivative: cotangents of those operands, from
     cotangent, result and operands, in this order. `metas` describes all that is given."""
 
-    __slots__ = ("op", "metas", "meta", "attributes", "default_dtype", "differentiated", "integers", "is_long")
+    __slots__ = ("op", "metas", "meta", "attributes", "default_dtype", "differentiated", "integers", "above")
 
     def __init__(self, op, metas, meta, attributes, default_dtype, differentiated):
         self.op, self.meta, self.attributes = op, meta, attributes
@@ -25,8 +26,9 @@ class Rule:
         # Integers and bools that meet tensors.
         self.integers = [k for k, m in enumerate(self.metas) if m.weak and m.dtype.category < 2]
         tensors = {m.dtype for m in self.metas if not m.weak}
-        # NumPy divides by one number in a fifth of the time: it multiplies.
-        self.is_long = tensors == {int64} and meta.dtype in (int64, bool_) and op.cost not in ("function", "remainder")
+        kind = next(iter(tensors)) if len(tensors) == 1 else None
+        is_numpys = kind is int64 and "multiplies" in op.traits
+        self.above = _ABOVE.get(kind) if meta.dtype in (kind, bool_) and not is_numpys else None
 
     def is_number(self, k):
         return self.metas[k].weak
@@ -35,8 +37,8 @@ class Rule:
         """Whether numbers are such as programs convert in the way that steps do."""
         if not self.integers:
             return True
-        if self.is_long:
-            return all(-(1 << 63) <= inputs[k] < 1 << 63 for k in self.integers)
+        if self.above:
+            return all(-self.above <= inputs[k] < self.above for k in self.integers)
         return self.meta.dtype.is_floating_point and all(abs(inputs[k]) <= LARGEST_EXACT for k in self.integers)
 
     @property
