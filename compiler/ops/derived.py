@@ -1,12 +1,11 @@
 """Composites whose derivative is that of their steps, in the order in which backward takes these."""
 
-from ..dtypes import result_type
 from . import samples
-from .arithmetic import abs_, add, clamp, clamp_max, div, maximum, mul, neg, rsqrt, sub, trunc
+from .arithmetic import abs_, add, clamp, clamp_max, div, maximum, mul, neg, sub, trunc
 from .comparison import eq, ge, gt, isnan, le, logical_and, lt, where
 from .kinds import alias, composite, require_floating
 from .samples import Sample
-from .statistics import mean, norm, var
+from .statistics import norm
 from .table import Meta
 from .transcendental import exp, expm1, log1p
 from .view import reshape
@@ -111,35 +110,6 @@ nan_to_num = composite(
     _nan_to_num,
     samples=lambda: [Sample((samples.numbers(0, (2, 3)),), {"nan": 0.5, "posinf": 7.0, "neginf": -7.0})],
     oracle="nan_to_num",
-)
-
-
-def _batch_norm(x, *affine, eps):
-    axes = (0, *range(2, len(x.shape)))
-    channels = (1, x.shape[1]) + (1,) * (len(x.shape) - 2)
-    average = mean(x, axes=axes, keepdim=False)
-    variance = var(x, axes=axes, keepdim=False, correction=0)
-    result = mul(sub(x, reshape(average, shape=channels)), reshape(rsqrt(add(variance, eps)), shape=channels))
-    if affine:
-        result = mul(result, reshape(affine[0], shape=channels))
-    return add(result, reshape(affine[1], shape=channels)) if len(affine) == 2 else result
-
-
-def _batch_norm_infer(operands, attributes, default_float):
-    require_floating("batch_norm", operands[0])
-    return Meta(operands[0].shape, result_type(operands, default_float))
-
-
-# With the statistics of the batch itself, over all dimensions but the second.
-batch_norm = composite(
-    "batch_norm",
-    _batch_norm_infer,
-    _batch_norm,
-    node_name="NativeBatchNormBackward0",
-    samples=lambda: [
-        Sample((samples.numbers(0, (6, 3)), samples.numbers(1, (3,)), samples.numbers(2, (3,))), {"eps": 1e-5}),
-        Sample((samples.numbers(3, (4, 2, 5)),), {"eps": 1e-3}),
-    ],
 )
 
 

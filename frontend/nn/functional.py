@@ -21,6 +21,7 @@ from ..compiler.ops import (
     transcendental,
     view,
 )
+from ..compiler.ops import normalization as normalization_ops
 from ..compiler.ops import reduction as reductions
 from ..compiler.ops.table import OpError
 from ..compiler.shapes import normalize_axes, normalize_axis
@@ -359,8 +360,8 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
         _follow(input, running_mean, running_var, axes, count, momentum)
         if weight is not None or bias is None:
             affine = [t for t in (weight, bias) if t is not None]
-            return derived.batch_norm(input, *affine, eps=float(eps))
-        result = derived.batch_norm(input, eps=float(eps))
+            return normalization_ops.batch_norm(input, *affine, eps=float(eps))
+        result = normalization_ops.batch_norm(input, eps=float(eps))
     else:
         scale = arithmetic.rsqrt(running_var + eps).reshape(channels)
         result = (input - running_mean.reshape(channels)) * scale

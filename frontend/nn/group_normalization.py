@@ -3,6 +3,7 @@
 import math
 
 from ..compiler.ops.arithmetic import rsqrt
+from ..compiler.ops.normalization import group_norm as _group_norm
 from ..compiler.ops.table import OpError
 from ..creation import full, ones, zeros
 from ..functions import pow
@@ -28,7 +29,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     """Every group of channels of every sample to mean 0 and variance 1 (Wu and He, arXiv 1803.08494): (N, C, *)."""
     if input.ndim < 2:
         raise OpError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
-    n, channels = input.shape[:2]
+    channels = input.shape[1]
     if num_groups <= 0 or channels % num_groups:
         raise RuntimeError(
             f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
@@ -39,12 +40,17 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
             raise OpError(
                 f"Expected {name} to be a vector of size equal to the number of channels {channels}: {x.shape}"
             )
-    rows = reshape(input, (n, num_groups, math.prod(input.shape[1:]) // num_groups))
+    return _of_groups(input, num_groups, weight, bias, eps)
+
+
+def _of_groups(input, num_groups, weight, bias, eps):
+    shape = (input.shape[1], *(1,) * (input.ndim - 2))
     if not input.numel():
-        return _scaled(input * 1, weight, bias, (channels, *(1,) * (input.ndim - 2)))
-    centred = rows - mean(rows, 2, True)
-    normal = reshape(centred * rsqrt(mean(centred * centred, 2, True) + eps), input.shape)
-    return _scaled(normal, weight, bias, (channels, *(1,) * (input.ndim - 2)))
+        return _scaled(input * 1, weight, bias, shape)
+    if weight is None:
+        return _scaled(_group_norm(input, groups=num_groups, eps=float(eps)), None, bias, shape)
+    affine = [weight] if bias is None else [weight, bias]
+    return _group_norm(input, *affine, groups=num_groups, eps=float(eps))
 
 
 @in_float32
@@ -69,8 +75,7 @@ def instance_norm(
         with no_grad():
             _move(running_mean, mean(mean(input, axes), 0), momentum)
             _move(running_var, mean(var(input, axes), 0), momentum)
-    centred = input - mean(input, axes, True)
-    return _scaled(centred * rsqrt(mean(centred * centred, axes, True) + eps), weight, bias, shape)
+    return _of_groups(input, input.shape[1], weight, bias, eps)
 
 
 def _move(running, value, momentum):
