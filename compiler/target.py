@@ -56,6 +56,8 @@ class Target:
     many_rows: int = 512
     # Whether kernels that sum rows and those that sum columns are never one: many more warps can do either than both.
     sums_apart: bool = False
+    # Whether every such processor has instructions that convert vectors of float16.
+    converts_halves: bool = False
     # Of a GPU: threads that work in step, each of which is one lane; how many warps there are at most, and in a block.
     warp: int = 0
     most_warps: int = 0
@@ -96,6 +98,7 @@ AVX512 = Target(
     gather_ns=5.0,
     costs_ns={"cheap": 0.2, "divide": 3.0, "remainder": 3.0, "function": 4.0},
     flops_per_ns={"f32": 100, "f64": 50},
+    converts_halves=True,
 )
 AVX2 = Target(
     "AVX2",

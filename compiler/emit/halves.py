@@ -1,4 +1,5 @@
-"""Floats of 16 bits in memory, which kernels of eager mode compute with as float32: with integers, on any processor.
+"""Floats of 16 bits in memory, which kernels of eager mode compute with as float32: with integers, on any processor;
+vectors of float16 by instructions where the target has them.
 
 The bits are those of storage.py: rounded to the nearest, halves to even. What is widened is exact.
 """
@@ -47,6 +48,19 @@ def _narrowed_bfloat16(b, x):
 
 
 def _widened_float16(b, x):
+    """The instruction would make quiet NaN of signalling ones."""
+    if not _has_instruction(b, x):
+        return _widened_by_integers(b, x)
+    half = b.bitcast(x, "f16")
+    found = b.emit(half.type.of("f32"), f"fpext {half} to {half.type.of('f32')}")
+    return b.when_rarely(b.any_lane(b.cmp("uno", found, found)), found, lambda: _widened_by_integers(b, x))
+
+
+def _has_instruction(b, x):
+    return b.module.target.converts_halves and x.type.lanes > 0
+
+
+def _widened_by_integers(b, x):
     """Exponent and fraction, moved to their places, are the number times 2^-112, also of the smallest ones."""
     bits = _bits(b, x)
     c = lambda n: b.const(n, bits.type)  # noqa: E731
@@ -58,6 +72,13 @@ def _widened_float16(b, x):
 
 
 def _narrowed_float16(b, x):
+    if not _has_instruction(b, x):
+        return _narrowed_by_integers(b, x)
+    found = b.bitcast(b.emit(x.type.of("f16"), f"fptrunc {x} to {x.type.of('f16')}"), "i16")
+    return b.when_rarely(b.any_lane(b.cmp("uno", x, x)), found, lambda: _narrowed_by_integers(b, x))
+
+
+def _narrowed_by_integers(b, x):
     bits = b.bitcast(x, "i32")
     c = lambda n: b.const(n, bits.type)  # noqa: E731
     magnitude = b.and_(bits, c(0x7FFFFFFF))

@@ -6,12 +6,22 @@ from typing import NamedTuple
 from ..extent import is_open
 from ..target import LINE_BYTES, WIDEST
 
-_LLVM_NAMES = {"f32": "float", "f64": "double", "i64": "i64", "i32": "i32", "i16": "i16", "i8": "i8", "i1": "i1"}
-_SIZES = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "i1": 1, "ptr": 8}
+_LLVM_NAMES = {
+    "f16": "half",
+    "f32": "float",
+    "f64": "double",
+    "i64": "i64",
+    "i32": "i32",
+    "i16": "i16",
+    "i8": "i8",
+    "i1": "i1",
+}
+_SIZES = {"f16": 2, "f32": 4, "f64": 8, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "i1": 1, "ptr": 8}
 
 
 class Type(NamedTuple):
-    """An element kind ("f32", "f64", "i64", "i32", "i16", "i8", "i1", "ptr") and a lane count; 0 lanes is a scalar."""
+    """An element kind ("f16", only to convert from and to, "f32", "f64", "i64", "i32", "i16", "i8", "i1", "ptr")
+    and a lane count; 0 lanes is a scalar."""
 
     element: str
     lanes: int = 0
