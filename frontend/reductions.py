@@ -1,8 +1,8 @@
 """Reductions beyond sums and extremes: those that ignore NaN, norms with a limit, both extremes at once."""
 
-from .compiler.ops import comparison
+from .compiler.ops import comparison, derived
 from .compiler.ops.table import OpError
-from .compiler.shapes import normalize_axis
+from .compiler.shapes import normalize_axes, normalize_axis
 from .functions import to_dtype, where
 from .reducing import amax, amin, norm, sum
 from .results import result_type
@@ -20,7 +20,7 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
     input = input if dtype is None else to_dtype(input, dtype)
     if not input.dtype.is_floating_point:
         return sum(input, dim, keepdim, dtype=dtype)
-    return sum(where(_numbers(input), input, 0.0), dim, keepdim)
+    return derived.nansum(input, axes=normalize_axes("nansum", dim, input.ndim), keepdim=bool(keepdim))
 
 
 def nanmean(input, dim=None, keepdim=False, *, dtype=None):

@@ -4,11 +4,12 @@ from . import samples
 from .arithmetic import abs_, add, clamp, clamp_max, div, maximum, mul, neg, sub, trunc
 from .comparison import eq, ge, gt, isnan, le, logical_and, lt, where
 from .kinds import alias, composite, require_floating
+from .reduction import sum_
 from .samples import Sample
 from .statistics import norm
 from .table import Meta
-from .transcendental import exp, expm1, log1p
-from .view import reshape
+from .transcendental import exp, expm1, log1p, sigmoid
+from .view import cat, reshape, slice_
 
 
 def _like_first(name):
@@ -58,6 +59,37 @@ def _hardswish(x):
 
 
 hardswish = alias("hardswish", _hardswish, samples=_of_numbers(), oracle="nn.functional.hardswish")
+
+
+def _halves(x, axis):
+    """What is before the middle of an axis, and what follows."""
+    size = x.shape[axis] // 2
+    parts = [tuple((start, 1, size) if k == axis else (0, 1, d) for k, d in enumerate(x.shape)) for start in (0, size)]
+    return [slice_(x, spec=spec) for spec in parts]
+
+
+def _glu(x, axis):
+    value, gate = _halves(x, axis)
+    return mul(value, sigmoid(gate))
+
+
+def _glu_vjp(g, out, x, axis):
+    value, gate = _halves(x, axis)
+    share = sigmoid(gate)
+    of_value = mul(g, share)
+    return cat(of_value, mul(of_value, mul(value, sub(1.0, share))), axis=axis)
+
+
+glu = alias(
+    "glu",
+    _glu,
+    vjp=(_glu_vjp,),
+    samples=lambda: [
+        Sample((samples.numbers(0, (2, 6)),), {"axis": 1}),
+        Sample((samples.numbers(1, (4, 3, 2)),), {"axis": 0}),
+    ],
+    oracle=lambda torch, x, axis: torch.nn.functional.glu(x, axis),
+)
 hardsigmoid = alias(
     "hardsigmoid",
     lambda x: div(hardtanh(add(x, 3.0), 0.0, 6.0), 6.0),
@@ -174,6 +206,17 @@ lerp = alias(
 
 def _torch(function, given):
     return function(*given[:3], value=given[3])
+
+
+# --- sums -------------------------------------------------------------------------------------------------------------
+nansum = alias(
+    "nansum",
+    lambda x, axes, keepdim: sum_(where(eq(x, x), x, 0.0), axes=axes, keepdim=keepdim),
+    samples=lambda: [
+        Sample((samples.numbers(0, (3, 5)),), {"axes": a, "keepdim": k}) for a in ((0,), (0, 1)) for k in (False, True)
+    ],
+    oracle=lambda torch, x, axes, keepdim: torch.nansum(x, axes, keepdim),
+)
 
 
 # --- distances --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from ..extent import real
 from . import samples
 from .arithmetic import add, div, mul, rsqrt, sub
 from .comparison import cast
-from .kinds import composite, require_floating
+from .kinds import alias, composite, require_floating
 from .reduction import sum_
 from .samples import Sample
 from .statistics import mean, var
@@ -147,4 +147,34 @@ group_norm = composite(
         Sample((samples.numbers(5, (3, 4)),), {"groups": 2, "eps": 1e-3}),
     ],
     oracle=lambda torch, x, *affine, groups, eps: torch.nn.functional.group_norm(x, groups, *affine, eps=eps),
+)
+
+
+def _of_columns(x, average, deviation, weight=1.0, bias=0.0):
+    return (x - average) / deviation * weight + bias
+
+
+def _by_given(x, average, variance, *affine, eps):
+    average, scale, *affine = (
+        reshape(v, shape=_of_batch(x).affine) for v in (average, rsqrt(add(variance, eps)), *affine)
+    )
+    result = mul(sub(x, average), scale)
+    if affine:
+        result = mul(result, affine[0])
+    return add(result, affine[1]) if len(affine) == 2 else result
+
+
+# With statistics that are given, of every channel.
+normalized = alias(
+    "normalized",
+    _by_given,
+    node_name="NativeBatchNormBackward0",
+    samples=lambda: [
+        Sample((samples.numbers(0, s), *(samples.numbers(k, (3,), 0.5, 2.0) for k in range(1, n))), {"eps": 1e-5})
+        for s, n in (((6, 3), 3), ((2, 3, 5), 5), ((4, 3), 4))
+    ],
+    # PyTorch's own has no derivative by the statistics.
+    oracle=lambda torch, x, average, variance, *affine, eps: _of_columns(
+        x.transpose(1, -1), average, (variance + eps).sqrt(), *affine
+    ).transpose(1, -1),
 )

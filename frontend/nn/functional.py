@@ -19,7 +19,6 @@ from ..compiler.ops import (
     neural,
     statistics,
     transcendental,
-    view,
 )
 from ..compiler.ops import normalization as normalization_ops
 from ..compiler.ops import reduction as reductions
@@ -190,12 +189,7 @@ def glu(input, dim=-1):
     size = input.shape[axis]
     if size % 2:
         raise RuntimeError(f"glu: Halving dimension must be even, but dimension {dim} is size {size}")
-    return _part(input, axis, 0, size // 2) * sigmoid(_part(input, axis, size // 2, size // 2))
-
-
-def _part(x, axis, start, length):
-    spec = tuple((start, 1, length) if k == axis else (0, 1, d) for k, d in enumerate(x.shape))
-    return view.slice_(x, spec=spec)
+    return derived.glu(input, axis=axis)
 
 
 def softmax(input, dim=None, dtype=None):
@@ -358,16 +352,12 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
                 f"batch_norm: Expected more than 1 value per channel when training, input is {input.shape}"
             )
         _follow(input, running_mean, running_var, axes, count, momentum)
-        if weight is not None or bias is None:
-            affine = [t for t in (weight, bias) if t is not None]
-            return normalization_ops.batch_norm(input, *affine, eps=float(eps))
-        result = normalization_ops.batch_norm(input, eps=float(eps))
+    affine = [t for t in (weight, bias) if t is not None] if weight is not None else []
+    if training:
+        result = normalization_ops.batch_norm(input, *affine, eps=float(eps))
     else:
-        scale = arithmetic.rsqrt(running_var + eps).reshape(channels)
-        result = (input - running_mean.reshape(channels)) * scale
-    if weight is not None:
-        result = result * weight.reshape(channels)
-    return result if bias is None else result + bias.reshape(channels)
+        result = normalization_ops.normalized(input, running_mean, running_var, *affine, eps=float(eps))
+    return result if bias is None or affine else result + bias.reshape(channels)
 
 
 @no_grad()  # which an exception of a handler of signals cannot leave behind, as it could a block

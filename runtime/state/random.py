@@ -182,4 +182,8 @@ def between(shape, dtype, low, high, generator=None):
 
 def permutation(n, generator=None):
     """A random order of 0 ... n-1 as an int64 NumPy array: positions sorted by a 53-bit draw each."""
-    return uniform((n,), dtypes.float64, generator).array.argsort(kind="stable")
+    draws = uniform((n,), dtypes.float64, generator).array
+    # Stable only where it matters, which is once in ten thousand times for a million: it takes five times as long.
+    order = draws.argsort()
+    ordered = draws[order]
+    return order if (ordered[1:] > ordered[:-1]).all() else draws.argsort(kind="stable")
