@@ -10,7 +10,7 @@ from test_eager_native import CALLS, numbers
 import weft
 from weft.nn import functional
 from weft.runtime.code import jit
-from weft.runtime.eager import eager_computing, plan
+from weft.runtime.eager import eager_computing, gate, plan
 from weft.runtime.replay import eager_native, eager_python
 
 
@@ -21,16 +21,10 @@ def no_native_code(monkeypatch):
     # A plan is not taken over while another thread compiles, which one that an earlier test has left may.
     monkeypatch.setattr(jit, "is_compiling", lambda: False)
     monkeypatch.setattr(eager_native, "install", lambda: None)
-    monkeypatch.setattr("weft.compiler.ops.table.Op.__call__", _call)
+    monkeypatch.setattr("weft.compiler.ops.table.Op.__call__", gate.call)
     plan.forget()
     yield
     plan.forget()
-
-
-def _call(op, *operands, **attributes):
-    """Calling an op as Python does it."""
-    tensor = next(x for x in operands if hasattr(x, "apply_op"))
-    return tensor.apply_op(op, operands, attributes)
 
 
 def _runs_so(plan):

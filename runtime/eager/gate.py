@@ -10,10 +10,11 @@ import numpy as np
 
 from ...compiler.autodiff import has_rule
 from ...compiler.ops.kinds import number_meta, refuse_complex
-from ...compiler.ops.table import Meta, OpError
+from ...compiler.ops.table import Meta, Op, OpError
 from ...compiler.ops.view import data
 from ...compiler.storage import convert
 from ..programs.evaluate import evaluate
+from ..state.marks import stand_for_calls_of_ops
 from ..state.modes import inferring, state, watching
 from ..state.storage import InferenceStorage, shows_twice
 from ..state.tensor import Tensor, _apply, answering_for, is_inference, set_eager, show, tensor_of
@@ -24,6 +25,73 @@ from .plan import add_attributes, find, is_view_op, plan_for, take_over
 from .rebase import check_rebase, rebase
 
 apply = _apply
+_new = object.__new__
+
+
+def call(op, *operands, **attributes):
+    """What calling an op does, in Python. Written out for one tensor, two, or one and a number, of a plan that is known:
+    everything else is what Op.__call__ of the table says, in some calls more."""
+    x = operands[0] if operands else None
+    if x.__class__ is not Tensor:
+        return _call_anything(op, *operands, **attributes)
+    frame = state.frame
+    if frame is not None:
+        return frame.apply(op, operands, attributes)
+    n, array = len(operands), x._data
+    if n > 2 or array is None or watching:
+        return apply_eagerly(op, operands, attributes)
+    default_dtype, requires, other = state.default_dtype, x._requires_grad, None
+    if n == 1:
+        key = (op, default_dtype, array.dtype, array.shape)
+    else:
+        y = operands[1]
+        kind = y.__class__
+        if kind is Tensor and (other := y._data) is not None:
+            key = (op, default_dtype, array.dtype, array.shape, other.dtype, other.shape)
+            if y._requires_grad:
+                requires += 2
+        elif kind is float or kind is int:
+            key, other = (op, default_dtype, array.dtype, array.shape, kind), y
+        else:
+            return apply_eagerly(op, operands, attributes)
+    plan = find(add_attributes(key, attributes) if attributes else key)
+    if plan is None or plan.shows is not None and (inferring or plan.shows == "copy" and plan.steps is None):
+        return apply_eagerly(op, operands, attributes)
+    made = None
+    if plan.steps is not None:
+        steps, make, shape, dtype = plan.steps
+        new = make(shape, dtype)
+        made = steps((array, new) if n == 1 else (array, other, new)) and new
+    if made is None:
+        if plan.shows == "copy":
+            return apply_eagerly(op, operands, attributes)
+        made = plan.run(array) if n == 1 else plan.run(array, other)
+    if inferring:
+        out = tensor_of(made)
+    else:
+        # `tensor_of`, written out.
+        out = _new(Tensor)
+        out._data = made
+        out._vid = -1
+        out._frame = out._grad = out._node = out._accumulator = out._storage = out._base = out._meta = None
+        out._requires_grad = False
+    if plan.shows == "operand":
+        show(out, x, array)
+        if out._storage.__class__ is InferenceStorage:
+            requires = 0
+    if requires and plan.is_floating and state.grad_enabled:
+        record(plan, operands, attributes, out, requires)
+    else:
+        requires = 0
+    if plan.left:
+        plan.left -= 1
+        if not plan.left:
+            take_over(plan, requires, (array,) if n == 1 else (array, other))
+    return out
+
+
+_call_anything = Op.__call__
+stand_for_calls_of_ops(call)
 
 
 def apply_eagerly(op, operands, attributes):
@@ -34,8 +102,7 @@ def apply_eagerly(op, operands, attributes):
         if state.profile is not None and state.profile.is_new():
             return state.profile.op(apply_eagerly, op, operands, attributes)
     default_dtype = state.default_dtype
-    found = _asked_at_once(op, operands, default_dtype) if len(operands) < 3 else None
-    key, arrays, requires = found or _asked(op, operands, default_dtype)
+    key, arrays, requires = _asked(op, operands, default_dtype)
     if attributes:
         key = add_attributes(key, attributes)
     # A call in flight may hold other values than memory does.
@@ -65,42 +132,21 @@ def apply_eagerly(op, operands, attributes):
     return out
 
 
-def _asked_at_once(op, operands, default_dtype):
-    """What `_asked` gives, written out for one or two operands of the usual classes; None of others."""
-    x = operands[0]
-    array = x._data if x.__class__ is Tensor else None
-    if array is None:
-        return None
-    if len(operands) == 1:
-        return (op, default_dtype, array.dtype, array.shape), (array,), x._requires_grad
-    y = operands[1]
-    kind = y.__class__
-    if kind is not Tensor:
-        if kind is not float and kind is not int:
-            return None
-        return (op, default_dtype, array.dtype, array.shape, kind), (array, y), x._requires_grad
-    other = y._data
-    if other is None:
-        return None
-    requires = x._requires_grad + 2 if y._requires_grad else x._requires_grad
-    return (op, default_dtype, array.dtype, array.shape, other.dtype, other.shape), (array, other), requires
-
-
 def _asked(op, operands, default_dtype):
     """(key of a plan but for attributes, arrays and numbers, which of them require gradients: of operand k bit k)"""
     key, arrays, requires, bit = [op, default_dtype], [], 0, 1
     for x in operands:
-        if isinstance(x, Tensor):
+        kind = x.__class__
+        if kind is Tensor or issubclass(kind, Tensor):
             array = x._data
             if array is None:
                 array = x.array
             if x._requires_grad:
                 requires |= bit
-            key.append(array.dtype)
-            key.append(array.shape)
+            key += array.dtype, array.shape
             arrays.append(array)
         else:
-            key.append(x.__class__)
+            key.append(kind)
             arrays.append(x)
         bit += bit
     return tuple(key), arrays, requires

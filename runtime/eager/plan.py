@@ -48,23 +48,24 @@ def is_view_op(op):
 class Plan:
     """How an op runs on such operands.
 
-    `run(*arrays)` computes the result; `shows` says whether it may show memory of the operands: "operand" as a view,
-    "copy" if what it shows has to be copied, None if it does not. `recordings` are the nodes it makes, by which of the
-    operands require gradients. `program` is the ArrayProgram of a composite. `left` is how many calls are left until
-    native code is told of it, 0 for ever; `native` is what it knows then (eager_native.py). `kinds` are the classes of
-    the operands.
+    `run(*arrays)` computes the result; `steps` are (what computes it in one call, what makes its array, shape, type)
+    where eager_python.py knows how. `shows` says whether it may show memory of the operands: "operand" as a view,
+    "copy" if what it shows has to be copied unless `steps` made it, None if it does not. `recordings` are the nodes it
+    makes, by which of the operands require gradients. `program` is the ArrayProgram of a composite. `left` is how many
+    calls are left until native code is told of it, 0 for ever; `native` is what it knows then (eager_native.py).
+    `kinds` are the classes of the operands.
     """
 
     __slots__ = (
         "op", "metas", "meta", "attributes", "default_dtype", "run", "shows", "recordings", "is_floating", "program",
-        "left", "kinds", "native", "has_waited",
+        "left", "kinds", "native", "has_waited", "steps",
     )  # fmt: skip
 
     def __init__(self, op, arrays, metas, meta, attributes, default_dtype):
         self.kinds = tuple([x.__class__ for x in arrays])
         self.op, self.metas, self.meta, self.attributes = op, metas, meta, attributes
         self.default_dtype = default_dtype
-        self.run = self.shows = self.program = self.native = None
+        self.run = self.shows = self.program = self.native = self.steps = None
         self.left, self.has_waited = CALLS_BEFORE_NATIVE, False
         self.recordings = {}
         self.is_floating = meta.dtype.is_differentiable

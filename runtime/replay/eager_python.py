@@ -32,7 +32,8 @@ def use_for_plan(plan):
         call = _call(builder, 1, steps, fixed, plan.kinds)
     except NoSteps:
         return
-    plan.run = _RUNS.get(len(plan.metas), _run_many)(call, plan.run, *_made(plan.meta.shape, plan.meta.dtype))
+    made = _made(plan.meta.shape, plan.meta.dtype)
+    plan.run, plan.steps = _RUNS.get(len(plan.metas), _run_many)(call, plan.run, *made), (call, *made)
 
 
 def use_for_derivative(recording):
