@@ -4,6 +4,8 @@ An array of a tensor has the NumPy type that `DType.numpy` names. NumPy has no b
 halves of float32 numbers, in arrays of two bytes each. Whoever computes with NumPy asks `readable` for the numbers.
 """
 
+from math import prod
+
 import numpy as np
 
 from .dtypes import bfloat16, float16, float32, from_numpy
@@ -98,3 +100,16 @@ def _upper_halves(array):
     # A NaN must not become an infinity.
     upper = np.where(np.isnan(array), np.uint16(0x7FC0), upper)
     return upper.reshape(array.shape).view(bfloat16.numpy)
+
+
+def expanded(x, shape):
+    """A view of an array in which dimensions of size 1, and new ones before the others, show an element many times."""
+    # What shows an element several times may not be written to; what broadcast_to returns, not even where none is.
+    if prod(shape) == x.size:
+        return x.reshape(shape)
+    if x.size != 1 or 1 in shape:
+        return np.broadcast_to(x, shape)
+    # The same of one element, as derivatives of sums need it: broadcast_to takes six times as long.
+    out = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
+    out.setflags(False)
+    return out

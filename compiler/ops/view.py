@@ -5,7 +5,6 @@ A view's `lower` maps the operand's strides and offset (in elements) to the resu
 """
 
 from functools import reduce
-from math import prod
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from ..kernels.kernel import View
 from ..kernels.loop import Copy
 from ..kernels.nest import Change, Join
 from ..shapes import contiguous_strides, infer_reshape, normalize_axis
+from ..storage import expanded
 from . import samples
 from .kinds import alias
 from .samples import Sample
@@ -118,8 +118,7 @@ def _expand_strides(old, strides, offset, shape):
 expand = _view(
     "expand",
     _expand_infer,
-    # What broadcast_to returns may not be written to, even where nothing was repeated.
-    lambda x, shape: np.broadcast_to(x, shape) if prod(shape) != x.size else x.reshape(shape),
+    expanded,
     # The caller sums the cotangent back to the operand's shape, as after every broadcast.
     (lambda g, out, x, shape: g,),
     _expand_strides,

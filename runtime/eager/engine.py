@@ -22,6 +22,7 @@ from .gate import apply_inplace
 from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, Node, TensorHook, adding
 from .node_queue import Queue
 from .parts import has_added
+from .plain_sweep import run_nodes
 from .reach import WANTED, behind, leading_to, reach
 
 
@@ -128,6 +129,9 @@ class Sweep:
         self.walked = None if frame is None or frame.working else frame.walked
         is_plain = not self.is_inner
         sweep = _sweep_natively if is_plain and not self.create_graph and frame is None and not watching else _in_python
+        if sweep is _in_python and is_plain and not self.create_graph and frame is None and not watching:
+            run_nodes(self, accumulate)
+            return
         given = queue.waiting, queue.leaves, self.reach, bool(self.retain_graph), self.take_one, self.add_up
         sweep(self.pending, *given)
         if sweep is _sweep_natively and self.wanted:

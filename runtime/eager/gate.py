@@ -29,7 +29,7 @@ _new = object.__new__
 
 
 def call(op, *operands, **attributes):
-    """What calling an op does, in Python. Written out for one tensor, two, or one and a number, of a plan that is known:
+    """What calling an op does, in Python. Written out for a tensor, two, or one and a number, of a plan that is known:
     everything else is what Op.__call__ of the table says, in some calls more."""
     x = operands[0] if operands else None
     if x.__class__ is not Tensor:

@@ -20,12 +20,12 @@ from ..state.tensor import (
     Storage,
     Tensor,
     answering_for,
-    show,
     storage_of,
     tensor_of,
 )
 from . import plan as plan_module
 from .needs import Shape, needs
+from .on_arrays import run_on_arrays
 from .parts import is_part
 from .plain_rules import in_form, plain_rules
 from .saved import Saved, check_version, to_save
@@ -55,6 +55,7 @@ class BaseNode:
     may_lead_anywhere = False  # whether its edges are gone, so that nobody knows which leaves it had
     is_freed = False  # whether it has dropped what it had saved
     summed = ()  # positions of the edges where a node adds to what has arrived before (closed.py)
+    recording = None  # what the node of an op of a plan has in common with others (Recording)
     stands_for = None  # edges of the nodes that have taken its place (closed_nodes.py)
 
     def __init__(self, edges):
@@ -202,7 +203,7 @@ class Node(BaseNode):
         """Cotangents of the operands, None where no edge leads."""
         if self.recording is not None and not state.grad_enabled and state.frame is None and not watching:
             found = self.recording.found_derivative(cotangent)
-            results = None if found is None else _run_on_arrays(self, *found, cotangent)
+            results = None if found is None else run_on_arrays(self, *found, cotangent)
             if results is not None:
                 return results
         operands = [x if x.__class__ is Shape else self._restore(x, k) for k, x in enumerate(self.operands)]
@@ -307,13 +308,14 @@ class Recording:
     `saved` are the positions of the operands that a node keeps; of the other tensors it keeps shape and type, which
     `released` has for all of them. `reads_out` says whether the output is kept. `left` is how many derivatives Python
     runs until native code is told of them, `native` what it reads then, `held` what that is, by how cotangents lie.
-    `rules` are those of plain_rules, once they have been asked for.
+    Where native code is off, quick(node, cotangent) gives the cotangents of the operands; None if other arrays have
+    come than were planned for. `rules` are those of plain_rules, once they have been asked for.
     """
 
     __slots__ = (
         "plan", "kind", "differentiated", "saved", "released", "reads_out", "has_saved", "has_numbers", "asked",
         "derivative", "left", "native", "held", "rules", "has_waited",
-        "is_part",
+        "is_part", "quick",
     )  # fmt: skip
 
     def __init__(self, plan, operands, differentiated):
@@ -325,7 +327,7 @@ class Recording:
         self.has_saved, self.has_numbers = self.reads_out or bool(needed), None in self.released
         self.asked, self.derivative, self.rules = False, None, False
         self.held, self.native, self.left = {}, None, plan_module.CALLS_BEFORE_NATIVE
-        self.has_waited, self.is_part = False, is_part(plan)
+        self.has_waited, self.is_part, self.quick = False, is_part(plan), None
 
     def plain_rules(self):
         """What plain_rules.py says of the plan."""
@@ -374,10 +376,15 @@ def record(plan, operands, attributes, out, requires):
             edges.append(None)
             continue
         before = x._node
-        if before is None and x._frame is None:
-            edges.append(leaf_edge(x))
+        if before is None:
+            # `leaf_edge`, written out.
+            leaf = x._accumulator
+            if x._frame is None and leaf is not None and (leaf := leaf()) is not None:
+                edges.append((leaf, 0))
+            else:
+                edges.append(edge_of(x))
         else:
-            edges.append((before, 0) if before is not None and before.n_outputs == 1 else edge_of(x))
+            edges.append((before, 0) if before.n_outputs == 1 else edge_of(x))
     node.edges = tuple(edges)
     node.sequence = next(_sequence)
     node.hooks = node.pre_hooks = node.retained = None
@@ -386,13 +393,21 @@ def record(plan, operands, attributes, out, requires):
     node.meta = plan.meta
     node.released = False
     node.recording = recording
+    kept = recording.released
     if recording.saved or recording.has_numbers:
-        kept = [x if y is None else y for x, y in zip(operands, recording.released)]
+        kept = list(kept) if not recording.has_numbers else [x if y is None else y for x, y in zip(operands, kept)]
         for k in recording.saved:
-            kept[k] = _saved(operands[k])
-        node.operands = tuple(kept)
-    else:
-        node.operands = recording.released
+            # `_saved`, written out.
+            tensor = operands[k]
+            storage = tensor._storage
+            kept[k] = saved = _new(Saved)
+            if storage is None:
+                saved.tensor, saved.version = tensor, tensor._version
+            else:
+                saved.tensor = tensor if storage.__class__ is not InferenceStorage else to_save(tensor)
+                saved.version = storage.version
+        kept = tuple(kept)
+    node.operands = kept
     node.out = _saved_new_output(out) if recording.reads_out else None
     out._requires_grad = True
     out._node = node
@@ -421,55 +436,6 @@ def _saved_new_output(out):
     alias = tensor_of(out._data)
     alias._storage = out._storage
     return _saved(alias)
-
-
-def _run_on_arrays(node, program, roots, cotangent):
-    """Cotangents of the operands; None if there are other arrays than were planned for."""
-    recording, out = node.recording, node.out
-    plan, inputs = recording.plan, [cotangent._data, None, *node.operands]
-    if not _is_planned(inputs[0], plan.meta):
-        return None
-    for k in recording.saved:
-        saved = node.operands[k]
-        tensor = saved.tensor
-        if tensor._version != saved.version:
-            node._restore(saved, k)
-        inputs[k + 2] = array = tensor._data
-        if not _is_planned(array, plan.metas[k]):
-            return None
-    if out is not None:
-        check_version(out, f"{node.name()}, output")
-        inputs[1] = out.tensor._data
-        if not _is_planned(inputs[1], plan.meta):
-            return None
-    if program.quick is not None and program.quick.results == program.results:
-        outputs = program.quick.outputs(inputs)
-        if outputs is not None:
-            return list(map(tensor_of, outputs))
-    values = program.run(inputs)
-    return [
-        None
-        if number is None
-        else tensor_of(values[number])
-        if number >= len(inputs) and root is None
-        else _shown(node, cotangent, number, root, values, len(inputs))
-        for number, root in zip(program.results, roots)
-    ]
-
-
-def _is_planned(array, meta):
-    return array is not None and array.shape == meta.shape and array.dtype == meta.dtype.numpy
-
-
-def _shown(node, cotangent, number, root, values, n_inputs):
-    """A result that is one of the inputs, or a view of one."""
-    source = number if number < n_inputs else root
-    tensor = cotangent if source == 0 else node.out.tensor if source == 1 else node.operands[source - 2].tensor
-    if number < n_inputs:
-        return tensor
-    out = tensor_of(values[number])
-    show(out, tensor, values[source])
-    return out
 
 
 # --- edges ------------------------------------------------------------------------------------------------------------

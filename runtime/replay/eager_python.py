@@ -18,7 +18,9 @@ from ..eager.eager_on_arrays import ARRAY, NUMBER, UNREAD, WHOLE, Calls, not_run
 from ..eager.eager_planned import derivative_of, steps_of
 from ..eager.eager_steps import NoSteps
 from ..eager.eager_words import Words
+from ..eager.saved import Saved
 from ..state.aligned import is_large, new_array
+from ..state.tensor import tensor_of
 from . import native
 from .native_layout import NotFound, layout_of_arrays
 
@@ -39,7 +41,12 @@ def use_for_plan(plan):
 def use_for_derivative(recording):
     """The same for a derivative."""
     program, roots = recording.derivative
-    if program.fused is not None or any(root is not None for root in roots):
+    if program.fused is not None or recording.is_part:
+        return
+    if not program.steps and set(program.results) <= {None, 0} and not recording.has_saved:
+        recording.quick = _passing_on(recording.plan, [number == 0 for number in program.results])
+        return
+    if any(root is not None for root in roots):
         return
     try:
         builder, new, shown = derivative_of(recording, None)
@@ -48,7 +55,66 @@ def use_for_derivative(recording):
         call = _call(builder, len(new), *builder.finish(new), (None, None, *recording.plan.kinds))
     except NoSteps:
         return
-    program.quick = Quick(call, [_made(builder.values[r].shape, builder.values[r].dtype) for r in new], tuple(new))
+    made = [_made(builder.values[r].shape, builder.values[r].dtype) for r in new]
+    program.quick = Quick(call, made, tuple(new))
+    recording.quick = _computing(recording, call, made, [None if r is None else new.index(r) for r in program.results])
+
+
+def _passing_on(plan, are_passed):
+    """A derivative that gives some operands what has arrived, and others nothing."""
+    shape, dtype = plan.meta.shape, plan.meta.dtype.numpy
+
+    def quick(_, cotangent):
+        array = cotangent._data
+        if array is None or array.shape != shape or array.dtype is not dtype:
+            return None
+        return [cotangent if is_passed else None for is_passed in are_passed]
+
+    return quick
+
+
+def _computing(recording, call, made, places):
+    """A derivative that is one call; of operand k its result number places[k]."""
+    plan, reads_out = recording.plan, recording.reads_out
+    shape, dtype = plan.meta.shape, plan.meta.dtype.numpy
+    kept = [(k, plan.metas[k].shape, plan.metas[k].dtype.numpy) for k in recording.saved]
+    (make, out_shape, out_dtype), is_one = made[0], places == [0]
+
+    def quick(node, cotangent):
+        array = cotangent._data
+        if array is None or array.shape != shape or array.dtype is not dtype:
+            return None
+        given = [array, None, *node.operands]
+        for k, its_shape, its_dtype in kept:
+            given[k + 2] = array = _array_of(given[k + 2])
+            if array is None or array.shape != its_shape or array.dtype is not its_dtype:
+                return None
+        if reads_out:
+            given[1] = array = _array_of(node.out)
+            if array is None or array.shape != shape or array.dtype is not dtype:
+                return None
+        if is_one:
+            outputs = [make(out_shape, out_dtype)]
+        else:
+            outputs = [make(shape, dtype) for make, shape, dtype in made]
+        if call((*given, *outputs)) is None:
+            # What comes of a sum is one number, shown many times.
+            given[0] = given[0].copy()
+            if call((*given, *outputs)) is None:
+                return None
+        return [None if place is None else tensor_of(outputs[place]) for place in places]
+
+    return quick
+
+
+def _array_of(saved):
+    """What a saved tensor has in memory, if that is what was saved."""
+    if saved.__class__ is not Saved:
+        return None
+    tensor = saved.tensor
+    storage = tensor._storage
+    version = tensor._version if storage is None else storage.version
+    return tensor._data if version == saved.version else None
 
 
 def _made(shape, dtype):
