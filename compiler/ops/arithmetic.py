@@ -6,7 +6,7 @@ from ..dtypes import float32, float64, int32, int64
 from ..storage import chosen
 from ..vmath.remainder import cut_quotient, fmod_of_floats
 from . import samples
-from .comparison import eq, ge, gt, le, logical_and, lt, ne, where
+from .comparison import eq, ge, gt, le, logical_and, logical_or, lt, where
 from .kinds import arithmetic, elementwise, floating, integers_only, magnitude, no_bool
 from .source import zeros_like
 from .table import Spelling
@@ -240,9 +240,19 @@ def _clamp_name(operands, attributes):
     return f"ClampBackward{int(not any(hasattr(bound, 'shape') for bound in operands[1:]))}"
 
 
-def _clamped(x, low, high):
-    raised = chosen(x < low, low, x)
-    return chosen(raised > high, high, raised)
+def _raised(x, low):
+    # A bound that is NaN bounds everything: PyTorch says NaN then, for numbers and tensors.
+    return chosen((x < low) | (low != low), low, x)
+
+
+def _lowered(x, high):
+    return chosen((x > high) | (high != high), high, x)
+
+
+def _beyond(b, predicate, x, bound):
+    """The bound where x is beyond it or the bound is NaN, else x."""
+    take = b.cmp(predicate, x, bound)
+    return b.select(b.or_(take, b.cmp("uno", bound, bound)) if bound.type.is_float else take, bound, x)
 
 
 def _inside(x, low, high):
@@ -254,50 +264,41 @@ clamp = elementwise(
     3,
     no_bool("clamp"),
     # The bounds in this order give `high` where low > high, as PyTorch documents; NaN stays NaN.
-    evaluate=lambda x, low, high: _clamped(x, low, high),
+    evaluate=lambda x, low, high: _lowered(_raised(x, low), high),
     vjp=(
         lambda g, out, x, low, high: where(_inside(x, low, high), g, 0.0),
         lambda g, out, x, low, high: where(logical_and(lt(x, low), lt(low, high)), g, 0.0),
-        lambda g, out, x, low, high: where(logical_and(ne(out, x), ge(out, high)), g, 0.0),
+        # Where low == high, none of the two has a gradient, as PyTorch has it.
+        lambda g, out, x, low, high: where(logical_or(gt(x, high), lt(high, low)), g, 0.0),
     ),
-    lower=lambda b, x, low, high: (lambda raised: b.select(b.cmp("gt", raised, high), high, raised))(
-        b.select(b.cmp("lt", x, low), low, x)
-    ),
+    lower=lambda b, x, low, high: _beyond(b, "gt", _beyond(b, "lt", x, low), high),
     node_name=_clamp_name,
     samples=lambda: [samples.Sample((samples.numbers(k, s), -0.7, 0.9)) for k, s in enumerate(samples.SHAPES)],
     oracle="clamp",
     traits=frozenset(["fits"]),
 )
-clamp_min = elementwise(
-    "clamp_min",
-    2,
-    no_bool("clamp_min"),
-    evaluate=lambda x, low: chosen(x < low, low, x),
-    vjp=(
-        lambda g, out, x, low: where(ge(x, low), g, 0.0),
-        lambda g, out, x, low: where(lt(x, low), g, 0.0),
-    ),
-    lower=lambda b, x, low: b.select(b.cmp("lt", x, low), low, x),
-    samples=lambda: [samples.Sample((samples.numbers(k, s), -0.7)) for k, s in enumerate(samples.SHAPES)],
-    node_name=_clamp_name,
-    oracle="clamp_min",
-    traits=frozenset(["fits"]),
-)
-clamp_max = elementwise(
-    "clamp_max",
-    2,
-    no_bool("clamp_max"),
-    evaluate=lambda x, high: chosen(x > high, high, x),
-    vjp=(
-        lambda g, out, x, high: where(le(x, high), g, 0.0),
-        lambda g, out, x, high: where(gt(x, high), g, 0.0),
-    ),
-    lower=lambda b, x, high: b.select(b.cmp("gt", x, high), high, x),
-    samples=lambda: [samples.Sample((samples.numbers(k, s), 0.7)) for k, s in enumerate(samples.SHAPES)],
-    node_name=_clamp_name,
-    oracle="clamp_max",
-    traits=frozenset(["fits"]),
-)
+
+
+def _one_bound(name, evaluate, predicate, inside, beyond, sample):
+    return elementwise(
+        name,
+        2,
+        no_bool(name),
+        evaluate=evaluate,
+        vjp=(
+            lambda g, out, x, bound: where(inside(x, bound), g, 0.0),
+            lambda g, out, x, bound: where(beyond(x, bound), g, 0.0),
+        ),
+        lower=lambda b, x, bound: _beyond(b, predicate, x, bound),
+        samples=lambda: [samples.Sample((samples.numbers(k, s), sample)) for k, s in enumerate(samples.SHAPES)],
+        node_name=_clamp_name,
+        oracle=name,
+        traits=frozenset(["fits"]),
+    )
+
+
+clamp_min = _one_bound("clamp_min", _raised, "lt", ge, lt, -0.7)
+clamp_max = _one_bound("clamp_max", _lowered, "gt", le, gt, 0.7)
 
 
 # --- division with remainder ----------------------------------------------------------------------------------------

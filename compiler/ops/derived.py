@@ -1,5 +1,8 @@
 """Composites whose derivative is that of their steps, in the order in which backward takes these."""
 
+import math
+
+from ..dtypes import result_type
 from . import samples
 from .arithmetic import abs_, add, clamp, clamp_max, div, maximum, mul, neg, sub, trunc
 from .comparison import eq, ge, gt, isnan, le, logical_and, lt, where
@@ -27,7 +30,8 @@ def _of_numbers(*numbers):
 hardtanh = composite(
     "hardtanh",
     _like_first("hardtanh"),
-    lambda x, low, high: where(le(x, low), low, where(ge(x, high), high, x)),
+    # Zeros keep their sign where a bound is zero too.
+    lambda x, low, high: where(lt(x, low), low, where(gt(x, high), high, x)),
     vjp=(lambda g, out, x, low, high: where(le(x, low), 0.0, where(ge(x, high), 0.0, g)), None, None),
     samples=_of_numbers(-0.5, 0.75),
     oracle="nn.functional.hardtanh",
@@ -55,7 +59,9 @@ frac = composite(
 def _hardswish(x):
     # The middle part of an infinite x would be inf * 0 in the derivative.
     near = clamp(x, -3.0, 3.0)
-    return where(le(x, -3.0), 0.0, where(ge(x, 3.0), x, div(mul(near, add(near, 3.0)), 6.0)))
+    # PyTorch's formula, x * 0 / 6, is nan for -inf, and a zero with the sign of x for the other numbers below.
+    below = where(eq(x, -math.inf), math.nan, -0.0)
+    return where(le(x, -3.0), below, where(ge(x, 3.0), x, div(mul(near, add(near, 3.0)), 6.0)))
 
 
 hardswish = alias("hardswish", _hardswish, samples=_of_numbers(), oracle="nn.functional.hardswish")

@@ -49,15 +49,15 @@ copysign = alias(
 )
 
 
-def _ignoring_nan(name, extreme, wins, **facts):
-    """The extreme of two numbers, of a number and a NaN the number; the first of equal ones has the derivative."""
+def _ignoring_nan(name, wins, **facts):
+    """The extreme of two numbers, of a number and a NaN the number; of equal ones the first, with its derivative."""
 
     def first(x, y):
         return logical_or(wins(x, y), isnan(y))
 
     return alias(
         name,
-        lambda x, y: where(isnan(x), y, where(isnan(y), x, extreme(x, y))),
+        lambda x, y: where(first(x, y), x, y),
         vjp=(
             lambda g, out, x, y: where(first(x, y), g, 0.0),
             lambda g, out, x, y: where(first(x, y), 0.0, g),
@@ -70,14 +70,12 @@ def _ignoring_nan(name, extreme, wins, **facts):
 
 fmax = _ignoring_nan(
     "fmax",
-    maximum,
     ge,
     doc="The larger of the two; a nan loses to a number.",
     spelling=Spelling(operands=2, numbers="none", promotes="same", in_place=False),
 )
 fmin = _ignoring_nan(
     "fmin",
-    minimum,
     le,
     doc="The smaller of the two; a nan loses to a number.",
     spelling=Spelling(operands=2, numbers="none", promotes="same", in_place=False),

@@ -73,7 +73,7 @@ def _max_pool(x, kernel, stride, padding, dilation):
         return reshape(amax(rows, axes=(len(rows.shape) - 2,), keepdim=False), shape=shape)
     best = None
     for _, tap in _taps(x, kernel, stride, dilation):
-        best = tap if best is None else maximum(best, tap)
+        best = tap if best is None else maximum(tap, best)  # of equal ones the first
     return best
 
 
