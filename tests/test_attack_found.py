@@ -401,3 +401,53 @@ def test_a_change_with_a_history_before_memory_is_read_that_numpy_shows(body, dt
             yield x.grad, state, shown
 
     twin(scenario)()
+
+
+def _squared_and_read(t, y, z):
+    t.mul_(t)
+    return (t * z).sum().item()
+
+
+def _times_the_argument_and_read(t, y, z):
+    t *= y
+    return (t * z).sum().item()
+
+
+def _part_squared_and_read(t, y, z):
+    part = t[1:3]
+    part.mul_(part)
+    return (t * z).sum().item()
+
+
+def _asked_between_changes(t, y, z):
+    t.mul_(t)
+    if (t * z).sum() > 1e6:
+        return t
+    t.mul_(y)
+    return (t * z).sum()
+
+
+@pytest.mark.parametrize("is_shown", (False, True))
+@pytest.mark.parametrize("backward_after", (7, 40))
+@pytest.mark.parametrize(
+    "body", (_squared_and_read, _times_the_argument_and_read, _part_squared_and_read, _asked_between_changes)
+)
+def test_a_read_computes_what_a_backward_needs_of_a_value_changed_since(body, backward_after, is_shown):
+    """The value from before the change has no tensor any more; what was read was written over None."""
+
+    def scenario(compile):
+        y = leaf(4)
+        z = weft.from_numpy(np.ones(4, np.float32)) if is_shown else weft.ones(4)
+
+        @compile
+        def step(y):
+            return body(y * 0.5, y, z)
+
+        for call in range(backward_after + 3):
+            result = step(y)
+            yield result
+            if call > backward_after and not isinstance(result, float):
+                result.backward()
+                yield y.grad
+
+    twin(scenario)()
