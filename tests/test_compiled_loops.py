@@ -1,9 +1,9 @@
 """Loops in Python whose number of steps changes: lengths share programs, with the bits of eager mode."""
 
 import math
-import random
 
 import pytest
+from loops_at_random import loop_at_random
 
 import weft
 from weft import nn
@@ -405,30 +405,14 @@ def test_nothing_is_kept_for_every_length():
 
 # --- loops made at random ---------------------------------------------------------------------------------------------
 def made_at_random(seed):
-    """A loop over some states, rows and weights, with its gradients."""
-    draw = random.Random(seed)
-    ops = [weft.tanh, weft.sin, lambda a: a * 0.5, lambda a: 1 - a, weft.sigmoid]
-    pairs = [weft.add, weft.sub, weft.mul, weft.maximum, lambda a, b: a @ b.T @ a]
-    plan = [
-        (draw.choice(ops), draw.choice(pairs), [draw.randrange(9) for _ in range(2)]) for _ in range(draw.randint(2, 6))
-    ]
-    order = draw.choice([1, -1])
+    """A loop with its gradients."""
     weights = parameters((3, 4), (3, 4))
-    n_states, kept = draw.randint(1, 3), draw.randrange(3)
+    steps = loop_at_random(seed, weights, most_ops=6)
 
     def run(x):
-        states = [weights[0] * (k + 1) for k in range(n_states)]
-        outputs = []
-        for row in list(x)[::order]:
-            known = [*states, row, weights[1]]
-            for op, pair, (a, b) in plan:
-                known.append(op(pair(known[a % len(known)], known[b % len(known)])))
-            states = known[-n_states:]
-            outputs.append(known[-1 - kept % len(plan)])
-        out = weft.stack(outputs, draw_axis)
+        out, states = steps(x)
         return (out, *weft.autograd.grad(out.sin().sum() + sum(s.sum() for s in states), [*weights], allow_unused=True))
 
-    draw_axis = draw.randrange(3)
     return run, lambda n: (weft.randn(n, 3, 4),)
 
 

@@ -1,9 +1,8 @@
 """Loops in Python whose number of steps changes, differentiated after the call: the forwards of all lengths share a
 program, and so do their backwards, with the bits of eager mode."""
 
-import random
-
 import pytest
+from loops_at_random import loop_at_random
 
 import weft
 from weft import nn
@@ -290,32 +289,13 @@ def test_arguments_that_the_call_changes():
 
 # --- loops made at random ---------------------------------------------------------------------------------------------
 def made_at_random(seed):
-    """A loop over some states, rows and weights."""
-    draw = random.Random(seed)
-    ops = [weft.tanh, weft.sin, lambda a: a * 0.5, lambda a: 1 - a, weft.sigmoid]
-    pairs = [weft.add, weft.sub, weft.mul, weft.maximum, lambda a, b: a @ b.T @ a]
-    plan = [
-        (draw.choice(ops), draw.choice(pairs), [draw.randrange(9) for _ in range(2)]) for _ in range(draw.randint(2, 5))
-    ]
-    order, axis = draw.choice([1, -1]), draw.randrange(3)
+    """A loop, and what is differentiated."""
     weights = parameters((3, 4), (3, 4))
-    n_states, kept = draw.randint(1, 3), draw.randrange(3)
-
-    def run(x):
-        states = [weights[0] * (k + 1) for k in range(n_states)]
-        outputs = []
-        for row in list(x)[::order]:
-            known = [*states, row, weights[1]]
-            for op, pair, (a, b) in plan:
-                known.append(op(pair(known[a % len(known)], known[b % len(known)])))
-            states = known[-n_states:]
-            outputs.append(known[-1 - kept % len(plan)])
-        return weft.stack(outputs, axis), states
 
     def loss(r):
         return r[0].sin().sum() + (0.5 * r[1][0]).sum()
 
-    return run, lambda n: (weft.randn(n, 3, 4),), loss, weights
+    return loop_at_random(seed, weights, most_ops=5), lambda n: (weft.randn(n, 3, 4),), loss, weights
 
 
 @pytest.mark.parametrize("seed", range(10))
