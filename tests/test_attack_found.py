@@ -451,3 +451,24 @@ def test_a_read_computes_what_a_backward_needs_of_a_value_changed_since(body, ba
                 yield y.grad
 
     twin(scenario)()
+
+
+@pytest.mark.parametrize("shape", ((), (2,), (6, 2), (2, 3)))
+def test_data_of_another_shape_before_a_backward(shape):
+    """A mean's derivative asked the tensor for its shape, which was another one meanwhile: six times too large."""
+
+    def scenario(compile):
+        w = leaf(3, 2)
+        loss = compile(lambda w: w.square().mean())
+        for k in range(4):
+            with weft.no_grad():
+                w.data = weft.randn(3, 2)
+            result = loss(w)
+            w.data = weft.randn(*shape)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation|changed in place"):
+                result.backward()
+            loss(w).backward() if k % 2 else None
+            yield w.grad
+            w.grad = None
+
+    twin(scenario)()
