@@ -352,3 +352,17 @@ def test_memory_stays_flat():
     gc.collect()
     assert len(gc.get_objects()) - before < 50
     assert all(abs(sys.getrefcount(x) - n) < 100 for x, n in zip((None, True, 4), counts))
+
+
+def test_arguments_that_do_not_fit_in_the_call_that_would_be_looked_into():
+    """It was asked again and again for what its arguments look like."""
+
+    def f(x, *, y, scale=0.5):
+        return (x * y).detach(), y
+
+    compiled = weft.compile(f)
+    for k in range(60):
+        x, y = compiled(weft.ones(3), y=weft.full((3,), float(k)))
+        assert x.tolist() == y.tolist() == [k] * 3
+        with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
+            compiled(x, y)
