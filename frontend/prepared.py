@@ -172,6 +172,7 @@ class PreparedCall:
         positions = {vid: k for k, vid in enumerate(program.inputs)}
         shown = look.numbers_of_shown(tensors)
         self._arguments = [_argument(v, x, positions, numbers, shown.get(id(x))) for v, x in zip(values, tensors)]
+        self._is_leaf = [isinstance(x, Tensor) and x._requires_grad for x in tensors]
         outside = {vid: x for vid, x in look.outside.items() if id(x) not in shown}
         self._outside = look.compared
         self._memory = [(x._data, (x._requires_grad, None, None)) for x in self._outside]
@@ -196,12 +197,12 @@ class PreparedCall:
         if len(values) != len(self._arguments) or autocasting or watching or are_watched():
             return None
         arrays = []
-        for value, (kind, wanted, dtype, shape, position) in zip(values, self._arguments):
+        for value, (kind, wanted, dtype, shape, position), is_leaf in zip(values, self._arguments, self._is_leaf):
             if kind == OTHER:
                 if not same(value, wanted):
                     return None
                 continue
-            array = _data_of(value, dtype) if kind == TENSOR else _array_of(value, dtype)
+            array = _data_of(value, dtype) if kind == TENSOR else _array_of(value, dtype, is_leaf)
             if array is None or array.shape != shape:
                 return None
             if position is not None:
@@ -275,12 +276,13 @@ def _argument(value, given, positions, numbers, shown):
     return kind, None, given._data.dtype, given._data.shape, positions.get(number if shown is None else shown)
 
 
-def _array_of(value, dtype):
-    """An array of this type for an argument that may be none, as the ordinary call would convert it; else None."""
+def _array_of(value, dtype, is_leaf):
+    """An array of this type for an argument that may be none, as the ordinary call would convert it; else None. It
+    converts numbers and lists of them only where it differentiates."""
     if type(value) is np.ndarray and value.dtype == dtype:
         ready = value.dtype is dtype and value.flags.c_contiguous and value.flags.aligned
         return value if ready else np.array(value, dtype, order="C")
-    if type(value) in (float, list, tuple, np.float64):
+    if is_leaf and type(value) in (float, list, tuple, np.float64):
         try:
             value = np.array(value, order="C")
         except ValueError:

@@ -327,3 +327,18 @@ def test_memory_stays_flat():
     assert len(gc.get_objects()) - n < 50
     after = sys.getrefcount(None), sys.getrefcount(np.dtype(float))
     assert all(abs(a - b) < 200 for a, b in zip(after, before))
+
+
+def test_lists_in_place_of_arrays_are_converted_only_where_it_differentiates():
+    def f(x, y):
+        return (x * 0.5).sum() * (y * 2.0).sum()
+
+    both, x, y = weft.value_and_grad(f), np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.25, 0.0])
+    value, gradient = both(x, y)
+    for _ in range(12):
+        for given in (x, list(x), tuple(x), x.tolist()):
+            found = both(given, y)
+            assert found[0] == value and found[1].tolist() == gradient.tolist()
+        for other in (list(y), tuple(y)):
+            with pytest.raises(TypeError, match="can't multiply sequence"):
+                both(x, other)
