@@ -472,3 +472,25 @@ def test_data_of_another_shape_before_a_backward(shape):
             w.grad = None
 
     twin(scenario)()
+
+
+def test_names_before_a_tensor_that_has_been_changed_since_the_call():
+    """They were those of its history at the time when somebody asked."""
+
+    def scenario(compile):
+        w, v = leaf(3, 2), leaf(2)
+        step = compile(lambda x: (x.expand(2, *x.shape) + v, x * 2.0))
+        for _ in range(6):
+            x = w.detach().clone()
+            x.copy_(w)
+            results = step(x)
+            x.copy_(v.exp())
+            for result in results:
+                nodes = [result.grad_fn]
+                for node in nodes:
+                    yield node.name(), [(before and before.name(), k) for before, k in node.next_functions]
+                    nodes += [before for before, _ in node.next_functions if before is not None]
+            (results[0].sum() + results[1].sum()).backward()
+            yield w.grad, v.grad, x.grad_fn.name()
+
+    twin(scenario)()

@@ -285,7 +285,13 @@ class StepNode(BaseNode):
         if self.frame.metas[vid].history:
             return StepNode(self.frame, vid), 0
         # A leaf from which requires_grad was taken since then keeps its edge, as nodes of eager mode do.
-        return shown(self.frame.edge_out(vid) or leaf_edge(self.frame.leaf(vid)))
+        return shown(self._edge_at_call(vid) or self.frame.edge_out(vid) or leaf_edge(self.frame.leaf(vid)))
+
+    def _edge_at_call(self, vid):
+        """Where the gradients of an input went when the call ended: the input may have another history since."""
+        node = self.frame.graph_node and self.frame.graph_node()
+        reached = () if node is None else self.frame.last_program.meta["reached"]
+        return node.ends[reached.index(vid)] if vid in reached else None
 
     def register_hook(self, hook):
         raise NotImplementedError(
