@@ -180,8 +180,8 @@ class Tensor(metaclass=TensorType):
         own.version, own.sharers, own.changes, own.exposed = version, theirs.sharers, theirs.changes, theirs.exposed
 
     def replace_memory(self, other):
-        """Let self have the memory of `other`, and keep its version: what `x.data = other` does. A graph that needs what
-        self was in another shape would take that of the new one: then the version is another too."""
+        """Let self have the memory of `other`, and keep its version: what `x.data = other` does. A graph that needs
+        what self was in another shape would take that of the new one: then the version is another too."""
         old, has_shape = storage_of(self), self._data is not None and self._data.shape == other.array.shape
         # A program of a finished call may read what this tensor was.
         old.changes = old.changes or [0]
