@@ -24,7 +24,7 @@ from .compiler.shapes import normalize_axis, whole_number
 from .compiler.storage import readable, rounded
 from .creation import full
 from .operands import factor_first, flag, operand, require_tensors, tensor_of, tensor_of_one, to_dtype
-from .out import write, write_apart
+from .out import write, write_apart, write_op
 from .placement import check_memory_format
 from .runtime.state.modes import array_that_sizes, no_grad, state
 from .runtime.state.tensor import Tensor, shape_of, wrap
@@ -38,6 +38,8 @@ def add(input, other, *older, alpha=1, out=None):
     input, other = operand(input), operand(other)
     if alpha == 1:
         input = tensor_of_one(input, other)
+        if out is not None:
+            return write_op("add", arithmetic.add, out, input, other)
         result = arithmetic.add(input, other)
     else:
         result = _scaled("add", arithmetic.add, derived.add_scaled, input, other, alpha)
@@ -65,6 +67,8 @@ def sub(input, other, *older, alpha=1, out=None):
     input, other = operand(input), operand(other)
     if alpha == 1:
         input = tensor_of_one(input, other)
+        if out is not None:
+            return write_op("sub", arithmetic.sub, out, input, other)
         result = arithmetic.sub(input, other)
     else:
         result = _scaled("sub", arithmetic.sub, derived.sub_scaled, input, other, alpha)

@@ -280,8 +280,12 @@ def _layout(self):
 
 
 def _stride(self, dim=None):
-    strides, _ = _layout(self)
-    return strides if dim is None else strides[dim]
+    data = self._data
+    if data is None or state.frame is not None:
+        strides, _ = _layout(self)
+        return strides if dim is None else strides[dim]
+    n_bytes = data.itemsize
+    return tuple([s // n_bytes for s in data.strides]) if dim is None else data.strides[dim] // n_bytes
 
 
 def _is_contiguous(self, memory_format=None):

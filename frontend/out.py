@@ -16,7 +16,7 @@ from .compiler.ops.kinds import number_meta
 from .compiler.ops.table import Meta
 from .compiler.ops.view import clone
 from .numpy_words import BY_NUMPY
-from .runtime.eager.gate import apply_inplace
+from .runtime.eager.gate import apply_inplace, native_change
 from .runtime.state.modes import state, watching
 from .runtime.state.said import warn
 from .runtime.state.storage import Storage
@@ -34,6 +34,8 @@ def write(function, out, result):
             write(function, target, part)
         # Whatever its class makes of its arguments.
         return tuple.__new__(type(result), out)
+    if _is_moved_at_once(out, result):
+        return out
     if not isinstance(out, Tensor):
         raise TypeError(f"{function}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if (result._requires_grad or out._requires_grad) and state.grad_enabled:
@@ -61,6 +63,16 @@ def write(function, out, result):
     return out
 
 
+def _is_moved_at_once(out, result):
+    """Whether native code has put the result into `out`: of the same shape and type, and without gradients."""
+    if out.__class__ is not Tensor or result.__class__ is not Tensor or out._requires_grad or result._requires_grad:
+        return False
+    to, data = out._data, result._data
+    if watching or to is None or data is None or to.dtype is not data.dtype or to.shape != data.shape:
+        return False
+    return state.frame is None and to.flags.c_contiguous and native_change()(clone, out, (result,), _NONE)
+
+
 def _require_elements_apart(function, array):
     """RuntimeError if elements lie in one place: NumPy's strides of 0, which its arrays may be written through."""
     if any(step == 0 and size > 1 for step, size in zip(array.strides, array.shape)):
@@ -81,12 +93,26 @@ def write_op(name, op, out, *operands):
     result's shape and type and nothing is recorded."""
     if out.__class__ is Tensor and not watching:
         frame = state.frame
+        if frame is None and _change_at_once(op, out, operands):
+            return out
         # What the call in flight expects here has been found to fit.
         if frame is not None and frame.inplace_again(op, out, operands, {}):
             return out
         if _is_made_there(op, out, operands):
             return apply_inplace(op, out, operands, {})
     return write_apart(name, out, op(*operands), *operands)
+
+
+def _change_at_once(op, out, operands):
+    """Whether native code has computed what an elementwise op makes in the memory of `out`. It looks at shapes, types
+    and gradients itself."""
+    data = out._data
+    if data is None or not data.ndim or out._requires_grad:
+        return False
+    for x in operands:
+        if isinstance(x, Tensor) and (x._requires_grad or not _known_apart(x, out)):
+            return False
+    return native_change()(op, out, operands, _NONE)
 
 
 def _is_made_there(op, out, operands):
@@ -137,6 +163,7 @@ def _resize(out, result):
 
 
 _NEW = Storage()
+_NONE = {}
 
 # Functions that read elements at other places than they write, or whose results have a type that is fixed.
 _MOVING = str.split("bernoulli cat gather index_select kthvalue masked_select take")

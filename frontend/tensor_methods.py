@@ -103,8 +103,13 @@ def _new(self, *data, device=None):
 # --- questions --------------------------------------------------------------------------------------------------------
 def _storage_offset(self):
     """How many elements after the beginning of the memory of the tensor it is a view of."""
-    base = self if self._base is None else self._base
-    return (self.array.ctypes.data - base.array.ctypes.data) // self.dtype.size_bytes
+    base = self._base
+    return 0 if base is None else (_address(self) - _address(base)) // self.dtype.size_bytes
+
+
+def _address(self):
+    # `array.ctypes.data` makes objects of ctypes on the way.
+    return self.array.__array_interface__["data"][0]
 
 
 def _is_nonzero(input):
@@ -188,7 +193,7 @@ def _attach_questions():
     Tensor.element_size = lambda self: self.dtype.size_bytes
     Tensor.itemsize = property(lambda self: self.dtype.size_bytes)
     Tensor.nbytes = property(lambda self: self.dtype.size_bytes * self.numel())
-    Tensor.data_ptr = lambda self: self.array.ctypes.data
+    Tensor.data_ptr = _address
     Tensor.storage_offset = _storage_offset
     # In PyTorch a view of a view is a view of the first tensor too.
     # Of inference tensors nobody need know.
