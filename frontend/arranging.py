@@ -7,6 +7,7 @@ import numpy as np
 from .compiler import dtypes
 from .compiler.dtypes import dtype_of
 from .compiler.ops import view
+from .compiler.ops.strided import strided
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes as broadcast
 from .compiler.shapes import normalize_axis
@@ -288,7 +289,8 @@ def _no_windows(input, axis, count):
 
 
 def as_strided(input, size, stride, storage_offset=None):
-    """Elements of the memory that input shows, at offset + sum of index times stride: a copy."""
+    """Elements of the memory that input shows, at offset + sum of index times stride: a view, but a copy where an
+    element is shown twice or input does not lie in order."""
     size, stride = tuple(size), tuple(stride)
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape: {size} and {stride}")
@@ -305,6 +307,8 @@ def as_strided(input, size, stride, storage_offset=None):
                 f"{input.numel()} elements"
             )
         raise _beyond(input, size, stride, storage_offset)
+    if known is None and len(np.unique(positions)) == positions.size:
+        return strided(flatten(input), size=size, stride=stride, start=start)
     if known is not None and positions.size:
         positions = known[positions]
         if positions.min() < 0:

@@ -3,7 +3,10 @@ Methods that take another tensor's shape, or its memory."""
 
 from math import prod
 
+import numpy as np
+
 from . import shaping
+from .arranging import as_strided
 from .creation import empty
 from .kinds import door_of
 from .runtime.eager.gate import LEAF_IN_PLACE
@@ -80,11 +83,26 @@ def _like_another(name, function):
     return door_of(name, method)
 
 
+def as_strided_(self, size, stride, storage_offset=None):
+    """as_strided of the tensor itself, which keeps its memory. NotImplementedError where that would be a copy."""
+
+    def view(old):
+        new = as_strided(old, size, stride, storage_offset)
+        if not np.shares_memory(new._data, old._data) and new.numel():
+            raise NotImplementedError(
+                f"as_strided_: sizes {tuple(size)} and strides {tuple(stride)} of a tensor of shape {tuple(old.shape)} "
+                "show an element twice, or it does not lie in order; use y = x.as_strided(...)"
+            )
+        return new
+
+    return reshape_in_place("as_strided_", self, view)
+
+
 def attach():
     for name, function in (("view", shaping.view_), ("reshape", shaping.reshape), ("expand", shaping.expand)):
         setattr(Tensor, f"{name}_as", _like_another(f"{name}_as", function))
     for name in str.split("t squeeze unsqueeze transpose"):
         setattr(Tensor, f"{name}_", _in_place(getattr(shaping, name)))
-    Tensor.set_ = door_of("set_", set_)
+    Tensor.set_, Tensor.as_strided_ = door_of("set_", set_), door_of("as_strided_", as_strided_)
     Tensor.resize_, Tensor.resize_as_ = resize_, door_of("resize_as_", resize_as_)
     Tensor.swapaxes_ = Tensor.swapdims_ = Tensor.transpose_

@@ -1,0 +1,58 @@
+"""strided: elements of a vector by any strides, each at most once, as a view of its memory."""
+
+import numpy as np
+
+from .. import dtypes
+from . import samples
+from .arithmetic import add
+from .indexing import scatter_add
+from .samples import Sample
+from .source import arange, full
+from .table import Meta, Op, register
+from .view import VIEW, expand, reshape
+
+
+def _evaluate(x, size, stride, start):
+    steps = [x.strides[0] * step for step in stride]
+    if not x.flags.c_contiguous or 0 in size:
+        return np.lib.stride_tricks.as_strided(x[start:], size, steps)
+    # Unlike what as_strided gives, its base is x itself, by which owners of memory are found.
+    return np.ndarray(size, x.dtype, x, start * x.itemsize, steps)
+
+
+def _positions(g, size, stride, start):
+    """Where in the vector each element is."""
+    where = g.apply_op(full, (start,), {"shape": size, "dtype": dtypes.int64})
+    for axis, (count, step) in enumerate(zip(size, stride)):
+        along = g.apply_op(arange, (0, step), {"shape": (count,), "dtype": dtypes.int64})
+        shape = tuple(count if k == axis else 1 for k in range(len(size)))
+        where = add(where, expand(reshape(along, shape=shape), shape=size))
+    return reshape(where, shape=(-1,)) if 0 not in size else reshape(where, shape=(0,))
+
+
+def _vjp(g, out, x, size, stride, start):
+    zeros = g.apply_op(full, (0,), {"shape": x.shape, "dtype": g.dtype})
+    where = _positions(g, size, stride, start)
+    return scatter_add(zeros, where, reshape(g, shape=where.shape), axis=0, inside=True)
+
+
+# The caller has seen to it that all elements are there and that none is shown twice.
+strided = register(
+    Op(
+        "strided",
+        "view",
+        lambda operands, attributes, default_float: Meta(attributes["size"], operands[0].dtype),
+        _evaluate,
+        (_vjp,),
+        lambda old, strides, offset, size, stride, start: (
+            tuple(step * strides[0] for step in stride),
+            offset + start * strides[0],
+        ),
+        samples=lambda: [
+            Sample((samples.numbers(k, (12,)),), {"size": size, "stride": stride, "start": start})
+            for k, (size, stride, start) in enumerate((((3,), (5,), 1), ((2, 3), (1, 4), 0), ((), (), 7)))
+        ],
+        kernel=VIEW,
+        node_name="AsStridedBackward0",
+    )
+)
