@@ -89,7 +89,12 @@ def _from_user(*data):
     return tensor(list(data[0]), dtype=state.default_dtype)
 
 
-Tensor._from_user = staticmethod(_from_user)
+def _instance(cls, *data):
+    made = _from_user(*data)
+    return made if cls is Tensor else made.as_subclass(cls)
+
+
+Tensor._from_user = staticmethod(_instance)
 
 
 def _is_sequence(x):

@@ -42,7 +42,12 @@ def handle_torch_function(public_api, relevant_args, *args, **kwargs):
 
 
 def _has_own(x):
-    own = getattr(type(x), _OWN, None)
+    return class_has_own(type(x))
+
+
+def class_has_own(kind):
+    """Whether a class has a `__torch_function__` of its own, and none that stands for having none."""
+    own = getattr(kind, _OWN, None)
     return own is not None and own is not getattr(Tensor, _OWN, None) and getattr(own, "__name__", "") != _DISABLED
 
 

@@ -91,7 +91,7 @@ class Tensor(metaclass=TensorType):
 
     def __new__(cls, array=(), *sizes):
         if array is not None and (cls is Tensor or not isinstance(array, _ndarray)):
-            return cls._from_user(array, *sizes)
+            return cls._from_user(cls, array, *sizes)
         self = _new(cls)
         self._data = array
         self._frame = None
