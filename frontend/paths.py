@@ -94,7 +94,7 @@ _TABLE = [
     ("utils.data", "utils.data.dataloader utils.data.dataset utils.data.sampler"),
     ("utils.checkpoint", "utils.checkpoint"),
     ("foreach", "utils._foreach_utils"),
-    ("underscored", "_utils"),
+    ("underscored", "_utils _VF"),
     ("utils._pytree", "utils._pytree"),
     ("version", "version torch_version"),
 ]

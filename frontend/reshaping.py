@@ -57,6 +57,8 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         try:
             self.data = source if size is None else _part(source, storage_offset, tuple(size), stride)
             self.bump_version()
+            # Graphs from before have the gradient of another value: what asks for this one's does not find it there.
+            self._accumulator = None
         finally:
             block.__exit__(None, None, None)
     return self

@@ -54,7 +54,15 @@ def _unique(self, sorted=True, return_inverse=False):
 
 def _unique2(self, sorted=True, return_inverse=False, return_counts=False):
     """unique, with three results whatever is asked for; those that are not asked for are empty."""
-    found = unique(self, sorted, return_inverse, return_counts)
+    return _all_three(unique(self, sorted, return_inverse, return_counts), return_inverse, return_counts)
+
+
+def unique_dim(self, dim, sorted=True, return_inverse=False, return_counts=False):
+    """The same of unique along a dimension: `_VF.unique_dim`."""
+    return _all_three(unique(self, sorted, return_inverse, return_counts, dim), return_inverse, return_counts)
+
+
+def _all_three(found, return_inverse, return_counts):
     values, *others = found if isinstance(found, tuple) else (found,)
     nothing = tensor([], dtype=dtypes.int64)
     asked = [others.pop(0) if wanted else nothing for wanted in (return_inverse, return_counts)]

@@ -149,3 +149,21 @@ def test_a_sequence_in_parts():
         run(x).sum().backward()
         found.append([p.grad.numpy().tobytes() for p in layers.parameters()])
     assert found[0] == found[1]
+
+
+def test_a_reentrant_part_without_gradients_is_an_error():
+    layer = weft.nn.Linear(2, 2)
+    x = weft.ones(3, 2, requires_grad=True)
+
+    def detached(y):
+        with weft.no_grad():
+            return layer(y)
+
+    with pytest.raises(RuntimeError, match="none of output has requires_grad=True"):
+        checkpoint(detached, x, use_reentrant=True)
+    assert not checkpoint(detached, x, use_reentrant=False).requires_grad
+    with weft.no_grad():
+        assert not checkpoint(layer, x, use_reentrant=True).requires_grad
+    value, label = checkpoint(lambda y: (detached(y), layer(y)), x, use_reentrant=True)
+    assert not value.requires_grad and label.requires_grad
+    assert checkpoint(lambda y: "done", x, use_reentrant=True) == "done"

@@ -217,3 +217,16 @@ def test_set_in_a_compiled_call():
     for k in range(4):
         a, b = weft.ones(2), weft.full((3,), float(k))
         assert [r.tolist() for r in run(a, b)] == [r.tolist() for r in change(a, b)]
+
+
+def test_graphs_from_before_set_have_no_gradient_of_the_new_value():
+    x = weft.ones(2, requires_grad=True)
+    edge = weft.autograd.graph.get_gradient_edge(x)
+    before = (x * 3).sum()
+    with weft.no_grad():
+        x.set_(weft.full((2,), 5.0))
+    with pytest.raises(RuntimeError, match="to not have been used in the graph"):
+        weft.autograd.grad(before, x, retain_graph=True)
+    assert weft.autograd.grad(before, edge)[0].tolist() == [3, 3]
+    (x * x).sum().backward()
+    assert x.grad.tolist() == [10, 10]

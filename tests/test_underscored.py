@@ -108,3 +108,11 @@ def test_in_programs_that_import_torch(tmp_path):
 
 def test_no_function_is_being_traced():
     assert weft._C._get_tracing_state() is None
+
+
+def test_unique_dim_has_three_results():
+    x = weft.tensor([[1, 2], [1, 2], [0, 5]])
+    values, inverse, counts = weft._VF.unique_dim(x, 0, return_inverse=True, return_counts=True)
+    assert values.tolist() == [[0, 5], [1, 2]] and inverse.tolist() == [1, 1, 0] and counts.tolist() == [1, 2]
+    values, inverse, counts = weft._VF.unique_dim(x, dim=1)
+    assert values.shape == (3, 2) and inverse.numel() == counts.numel() == 0

@@ -205,7 +205,7 @@ def checkpoint(
         with no_grad():
             return function(*args)
     if state.frame is not None or not state.grad_enabled:
-        return function(*args, **kwargs)
+        return _required(function(*args, **kwargs), use_reentrant and state.grad_enabled)
     first, again = context_fn()
     rng_state = random.get_rng_state() if preserve_rng_state else None
     stops = early_stop and _early_stop.value
@@ -213,6 +213,18 @@ def checkpoint(
     with saved_tensors_hooks(part.pack, part.unpack), first:
         result = function(*args, **kwargs)
     part.has_run = True
+    return _required(result, use_reentrant)
+
+
+def _required(result, is_reentrant):
+    """The result of a part; RuntimeError where PyTorch's backward would find that none of it has gradients."""
+    outputs = result if isinstance(result, (tuple, list)) else (result,)
+    tensors = [x for x in outputs if isinstance(x, Tensor)]
+    if is_reentrant and tensors and not any(x.requires_grad for x in tensors):
+        raise RuntimeError(
+            "checkpoint: none of output has requires_grad=True, this checkpoint() is not necessary; a part that has no "
+            "gradients may be called as it is, or with use_reentrant=False"
+        )
     return result
 
 
