@@ -20,16 +20,16 @@ import ast
 import operator
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from math import prod
 
+from .plain import Plain
 from .polynomial import divided, polynomial_text, value_of, without
 
 # Sizes 0 and 1 mean other things (nothing, broadcasting); they are always compiled for.
 LEAST = 2
-_MARKED = re.compile("⟦([^⟧]*)⟧")
+_MARKED = "⟦([^⟧]*)⟧"
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 _COMPARISONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq}
 
@@ -263,12 +263,14 @@ class Extent:
     __int__ = __float__ = __index__
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
+class Ratio(Plain):
     """A constant float: a number divided by an extent, in float64."""
 
-    numerator: float
-    divisor: Extent
+    __slots__ = ("numerator", "divisor")
+
+    def __init__(self, numerator, divisor):
+        self.numerator = numerator
+        self.divisor = divisor
 
     def __repr__(self):
         return f"{self.numerator!r}/{self.divisor!r}"
@@ -338,7 +340,7 @@ def is_open(x):
 # --- evaluation -------------------------------------------------------------------------------------------------------
 def marked(text):
     """The polynomial in what repr(Extent) gives; None of other texts."""
-    found = _MARKED.fullmatch(text)
+    found = re.fullmatch(_MARKED, text)
     return found and found[1]
 
 
@@ -358,7 +360,7 @@ def filled(thing, n):
         polynomial = marked(thing)
         if polynomial is not None:
             return evaluate(polynomial, n)
-        return _MARKED.sub(lambda found: str(evaluate(found[1], n)), thing)
+        return re.sub(_MARKED, lambda found: str(evaluate(found[1], n)), thing)
     return thing
 
 

@@ -12,11 +12,11 @@ copies of its windows.
 Every element is one chain of fused multiply-adds from 0 on, in the order of p.
 """
 
-from dataclasses import dataclass
 from functools import reduce
 from math import prod
 
 from .extent import upper
+from .plain import Plain
 from .target import PANEL_BYTES
 
 DIMENSIONS = 4  # of a grid
@@ -29,13 +29,15 @@ PIECE_BYTES = PANEL_BYTES // 2
 GROUP = SIZES + 3 * GRID
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(Plain):
     """`dimensions`: (extent, first stride, second stride), outermost first; the offsets of number 0."""
 
-    dimensions: tuple
-    first: int = 0
-    second: int = 0
+    __slots__ = ("dimensions", "first", "second")
+
+    def __init__(self, dimensions, first=0, second=0):
+        self.dimensions = dimensions
+        self.first = first
+        self.second = second
 
     @property
     def count(self):
@@ -47,15 +49,17 @@ class Grid:
         return [self.first, self.second, *(n for d in ((1, 0, 0),) * missing + self.dimensions for n in d)]
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Plain):
     """`in_place`: columns are not packed; those of the last dimension are adjacent, in b and in the result, and a unit
     has two pieces of them, which begin where the dimension does."""
 
-    rows: Grid
-    columns: Grid
-    depth: Grid
-    in_place: bool = False
+    __slots__ = ("rows", "columns", "depth", "in_place")
+
+    def __init__(self, rows, columns, depth, in_place=False):
+        self.rows = rows
+        self.columns = columns
+        self.depth = depth
+        self.in_place = in_place
 
     def panels(self, size):
         if not self.in_place:
@@ -67,14 +71,16 @@ class Group:
         return -(-self.columns.dimensions[-1][0] * size // PIECE_BYTES) if self.in_place else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Products:
+class Products(Plain):
     """Groups as one call. `chunk`: rows that a unit computes at most; a unit is a chunk of rows by a panel of columns.
     `together`: the groups have the same number of units, and take turns panel by panel."""
 
-    groups: tuple
-    chunk: int
-    together: bool
+    __slots__ = ("groups", "chunk", "together")
+
+    def __init__(self, groups, chunk, together):
+        self.groups = groups
+        self.chunk = chunk
+        self.together = together
 
     def units_of(self, group, size):
         return group.panels(size) * -(-group.rows.count // self.chunk)

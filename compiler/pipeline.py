@@ -27,6 +27,7 @@ from .lower import lower
 from .lowered import GridCall, Loops, Product, RoutineCall, UnitCall
 from .memory import plan_memory, worker_bytes
 from .parallel import estimate_for_large, share
+from .plain import changed
 from .rewrite import follow
 from .schedule import schedule
 from .simplify import simplify
@@ -101,7 +102,7 @@ def compile_graph(graph, *, target=WIDEST, watch=None, in_one=False, for_itself=
         if watch is not None:
             watch(stage, str(thing))
 
-    target = replace(target, large_ns=0) if for_team else target
+    target = changed(target, large_ns=0) if for_team else target
     show("graph", graph)
     graph.verify_results()
     trace, order = scheduled(graph, target, show)

@@ -10,7 +10,7 @@ of fused multiply-adds, and nothing else is contracted. A processor without a fu
 Times are rough, of one core of the machine that docs/architecture.md names; they only decide what threads share.
 """
 
-from dataclasses import dataclass, field
+from .plain import Plain
 
 # Of a cache line: what is aligned, tiles of transposed operands, and what one thread gets at least, so that no line is
 # written by two. No vector is longer.
@@ -24,44 +24,79 @@ COLUMN_CHUNK = 4096
 PANEL_BYTES = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Plain):
     """`vector_bytes`: of the widest vector; `n_registers`: how many of them; `sweep_bytes`: what a loop works on at
     once. The costs are of that much: a load or store, a load at computed positions, the classes of ops (ops/table.py).
     """
 
-    name: str
-    vector_bytes: int
-    sweep_bytes: int
-    n_registers: int
-    memory_ns: float
-    gather_ns: float
-    costs_ns: dict = field(hash=False)
-    # Of products.
-    flops_per_ns: dict = field(hash=False)
-    bytes_per_ns: float = 50
-    # Of a column of a packed panel: a panel takes 32 times as much, an eighth of a level-2 cache.
-    block_bytes: int = 4096
-    # A row of at most this many vectors is unrolled; its values stay in registers.
-    short_row: int = 4
-    # What it takes to wait for another thread that is just as fast, and to fetch what it has written.
-    wait_ns: float = 300
-    move_ns_per_byte: float = 0.15
-    # One step of this time makes sharing pay; then others are shared too. Between two waits no thread gets less than
-    # `part_ns`, on average, if there are more than two.
-    large_ns: float = 4000
-    part_ns: float = 1000
-    # Threads do not share fewer columns, and share more rows than this rather than columns.
-    few_columns: int = 64
-    many_rows: int = 512
-    # Whether kernels that sum rows and those that sum columns are never one: many more warps can do either than both.
-    sums_apart: bool = False
-    # Whether every such processor has instructions that convert vectors of float16.
-    converts_halves: bool = False
-    # Of a GPU: threads that work in step, each of which is one lane; how many warps there are at most, and in a block.
-    warp: int = 0
-    most_warps: int = 0
-    block_warps: int = 0
+    __slots__ = str.split(
+        "name vector_bytes sweep_bytes n_registers memory_ns gather_ns costs_ns flops_per_ns bytes_per_ns "
+        "block_bytes short_row wait_ns move_ns_per_byte large_ns part_ns few_columns many_rows sums_apart "
+        "converts_halves warp most_warps block_warps"
+    )
+
+    def __init__(
+        self,
+        name,
+        vector_bytes,
+        sweep_bytes,
+        n_registers,
+        memory_ns,
+        gather_ns,
+        costs_ns,
+        flops_per_ns,
+        bytes_per_ns=50,
+        block_bytes=4096,
+        short_row=4,
+        wait_ns=300,
+        move_ns_per_byte=0.15,
+        large_ns=4000,
+        part_ns=1000,
+        few_columns=64,
+        many_rows=512,
+        sums_apart=False,
+        converts_halves=False,
+        warp=0,
+        most_warps=0,
+        block_warps=0,
+    ):
+        self.name = name
+        self.vector_bytes = vector_bytes
+        self.sweep_bytes = sweep_bytes
+        self.n_registers = n_registers
+        self.memory_ns = memory_ns
+        self.gather_ns = gather_ns
+        self.costs_ns = costs_ns
+        # Of products.
+        self.flops_per_ns = flops_per_ns
+        self.bytes_per_ns = bytes_per_ns
+        # Of a column of a packed panel: a panel takes 32 times as much, an eighth of a level-2 cache.
+        self.block_bytes = block_bytes
+        # A row of at most this many vectors is unrolled; its values stay in registers.
+        self.short_row = short_row
+        # What it takes to wait for another thread that is just as fast, and to fetch what it has written.
+        self.wait_ns = wait_ns
+        self.move_ns_per_byte = move_ns_per_byte
+        # One step of this time makes sharing pay; then others are shared too. Between two waits no thread gets less
+        # than `part_ns`, on average, if there are more than two.
+        self.large_ns = large_ns
+        self.part_ns = part_ns
+        # Threads do not share fewer columns, and share more rows than this rather than columns.
+        self.few_columns = few_columns
+        self.many_rows = many_rows
+        # Whether kernels that sum rows and those that sum columns are never one: many more warps can do either than
+        # both.
+        self.sums_apart = sums_apart
+        # Whether every such processor has instructions that convert vectors of float16.
+        self.converts_halves = converts_halves
+        # Of a GPU: threads that work in step, each of which is one lane; how many warps there are at most, and in a
+        # block.
+        self.warp = warp
+        self.most_warps = most_warps
+        self.block_warps = block_warps
+
+    def __hash__(self):
+        return hash(self.name)
 
     @property
     def columns(self):

@@ -36,10 +36,11 @@ class Entry:
     """What manual/ says of some names: `facts` by their word, `example` as lines of a session. What stands there is
     taken apart when it is asked for: `import weft` does that for all of them."""
 
-    __slots__ = ("path", "group", "names", "shared", "body", "_parts")
+    __slots__ = ("path", "group", "names", "shared", "body", "_parts", "_more")
 
     def __init__(self, path, group, names, shared, body):
-        self.path, self.group, self.names, self.shared, self.body, self._parts = path, group, names, shared, body, None
+        self.path, self.group, self.names, self.shared, self.body = path, group, names, shared, body
+        self._parts = self._more = None
 
     @property
     def text(self):
@@ -66,6 +67,21 @@ class Entry:
                     text.append(line)
             self._parts = text, facts, prompt[1:] + example
         return self._parts
+
+    def more(self, head):
+        """The facts and the example, but for facts that a docstring says itself."""
+        _, facts, example = self.parts()
+        missing = [word for word in FACTS if word in facts and f"{word}: " not in head]
+        if len(missing) < len(facts):
+            return _joined(facts, missing, example)
+        if self._more is None:
+            self._more = _joined(facts, missing, example)
+        return self._more
+
+
+def _joined(facts, words, example):
+    text = "\n".join([f"{word}: {facts[word]}" for word in words])
+    return f"{text}\n\n{example}" if text and example else text or example
 
 
 # --- from the table ---------------------------------------------------------------------------------------------------
@@ -186,27 +202,35 @@ def document(path, module):
 
 def attach(path, home):
     """Complete the docstrings of a module's or class's names."""
-    places = [vars(place) for place in (home.__mro__ if isinstance(home, type) else (home,))]
+    # What stands there, without its being looked up as on an instance.
+    names = {}
+    for kind in reversed(home.__mro__) if isinstance(home, type) else (home,):
+        names.update(vars(kind))
     nameless = []
     for place in (path, *_ELSEWHERE.get(path, ())):
         for entry in entries_at(place):
             for name in entry.names:
-                # What stands there, without its being looked up as on an instance.
-                value = next((names[name] for names in places if name in names), None)
-                value = getattr(value, "__func__", value)
-                if callable(value) or isinstance(value, property):
-                    _complete(value, entry)
-                    if isinstance(value, FunctionType) and (value.__name__[0] in "_<" or value.__name__ == "method"):
-                        nameless.append((name, value))
+                value = names.get(name)
+                if type(value) is not FunctionType:
+                    value = getattr(value, "__func__", value)
+                    if not (callable(value) or isinstance(value, property)):
+                        continue
+                _complete(value, entry)
+                if type(value) is FunctionType and _is_nameless(value):
+                    nameless.append((name, value))
     if nameless:
-        _give_names(nameless, places)
+        _give_names(nameless, names)
 
 
-def _give_names(functions, places):
+def _is_nameless(function):
+    return function.__name__[0] in "_<" or function.__name__ == "method"
+
+
+def _give_names(functions, names):
     """Help shows what a function is called, not how it is made; but for what stands under many names."""
-    uses = Counter(id(value) for names in places for name, value in names.items() if name[0] != "_")
+    uses = Counter(id(value) for name, value in names.items() if name[0] != "_")
     for name, function in functions:
-        if uses[id(function)] <= 2 and (function.__name__[0] in "_<" or function.__name__ == "method"):
+        if uses[id(function)] <= 2 and _is_nameless(function):
             function.__name__ = name
 
 
@@ -215,10 +239,8 @@ def _complete(value, entry):
     head = value.__doc__ or ""
     if ">>> " in head:
         return
-    text, facts, example = entry.parts()
-    head = head.rstrip() or "\n".join(text)
-    more = "\n".join([f"{word}: {facts[word]}" for word in FACTS if word in facts and f"{word}: " not in head])
-    more = f"{more}\n\n{example}" if more and example else more or example
+    head = head.rstrip() or "\n".join(entry.text)
+    more = entry.more(head)
     if not more or not head:
         value.__doc__ = head or more
         return

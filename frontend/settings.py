@@ -1,6 +1,5 @@
 """PyTorch's switches for a process. Those that choose among ways to compute the same are kept and change nothing."""
 
-from dataclasses import dataclass
 from types import ModuleType
 
 from .compiler.later import later
@@ -9,14 +8,16 @@ from .runtime.state import said
 from .runtime.state.device import CPU, require_cpu
 
 
-@dataclass(slots=True)
 class _Settings:
     """What has been asked for."""
 
-    matmul_precision: str = "highest"
-    deterministic: bool = False
-    warn_only: bool = False
-    interop_threads: int | None = None
+    __slots__ = ("matmul_precision", "deterministic", "warn_only", "interop_threads")
+
+    def __init__(self):
+        self.matmul_precision = "highest"
+        self.deterministic = False
+        self.warn_only = False
+        self.interop_threads = None
 
 
 _SETTINGS = _Settings()

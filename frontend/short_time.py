@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import fft as transforms
+from .compiler.later import later
 from .compiler.ops.table import OpError
 from .complex_numbers import view_as_real
 from .creation import ones, zeros
@@ -11,6 +11,7 @@ from .runtime.state.said import warn
 from .runtime.state.tensor import tensor_of
 from .shaping import cat, narrow, reshape, transpose, unsqueeze
 
+_fft, _ifft, _rfft, _irfft = (later(f"fft:{name}") for name in ("fft", "ifft", "rfft", "irfft"))
 # PyTorch's words for np.pad's.
 _PADDED = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 _LEAST_WEIGHT = 1e-11
@@ -74,7 +75,7 @@ def stft(
         index_select(signal, -1, tensor_of(np.ascontiguousarray(frames.reshape(-1)))),
         (*input.shape[:-1], n_frames, n_fft),
     )
-    transform = transforms.rfft if onesided else transforms.fft
+    transform = _rfft if onesided else _fft
     spectra = transpose(transform(parts * window, norm="ortho" if normalized else None), -1, -2)
     return spectra if is_complex or return_complex else view_as_real(spectra)
 
@@ -127,10 +128,10 @@ def istft(
         raise OpError(f"istft: expected 0 < hop_length <= win_length, but got hop_length={hop}")
     frames, norm = transpose(input, -1, -2), "ortho" if normalized else None
     if return_complex:
-        parts = transforms.ifft(frames, n_fft, norm=norm)
+        parts = _ifft(frames, n_fft, norm=norm)
     else:
         # Of two sides one is read: the signal is real.
-        parts = transforms.irfft(narrow(frames, -1, 0, n_fft // 2 + 1), n_fft, norm=norm)
+        parts = _irfft(narrow(frames, -1, 0, n_fft // 2 + 1), n_fft, norm=norm)
     batch, n_frames = input.shape[:-2], input.shape[-1]
     places = tensor_of((np.arange(n_frames)[:, None] * hop + np.arange(n_fft)).reshape(-1))
     whole = n_fft + hop * (n_frames - 1)

@@ -4,7 +4,6 @@ import ast
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from backend_models import layer_norm
 
 from weft.compiler.pipeline import compile_graph
+from weft.compiler.plain import changed
 from weft.compiler.target import AVX2, AVX512, target_for
 from weft.runtime.code import jit
 
@@ -28,7 +28,7 @@ ENDINGS = ("_NS", "_BYTES", "_LANES", "_NS_PER_BYTE", "_PER_NS", "_REGISTERS")
 
 
 # One vector of AVX2 at a time: what no target wants now, and the compiler must be able to.
-NARROW = replace(AVX2, name="narrow", sweep_bytes=32)
+NARROW = changed(AVX2, name="narrow", sweep_bytes=32)
 
 
 def sources():

@@ -7,12 +7,12 @@ bits, not now and then but at once.
 import ctypes
 import random
 import threading
-from dataclasses import replace
 
 import numpy as np
 
 import weft
 from weft.compiler.emit.pool_memory import POOL_BYTES, Pool
+from weft.compiler.plain import changed
 from weft.compiler.translate.kinds import offset_of
 from weft.runtime.code import jit, threads
 from weft.runtime.programs import program
@@ -104,7 +104,7 @@ def teams(monkeypatch, request):
 
 def share_much(monkeypatch, **figures):
     """Compile for a processor on which sharing costs nothing."""
-    target = replace(jit.kernel_target(), large_ns=0, wait_ns=0, move_ns_per_byte=0, **figures)
+    target = changed(jit.kernel_target(), large_ns=0, wait_ns=0, move_ns_per_byte=0, **figures)
     monkeypatch.setattr(build, "kernel_target", lambda: target)
 
 

@@ -22,17 +22,17 @@ These classes are loaded with the op table, by every process. So they import not
 are handed what they use, such as the `lowering` that knows how to make loop nests.
 """
 
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Read:
     """One operand of an op over the op's positions. `fusable`: element k of the op needs only the elements that the
     access names. `indexed`: (position of the index operand's read, stride, size) for reads at computed positions."""
 
-    access: object
-    fusable: bool = True
-    indexed: tuple | None = None
+    __slots__ = ("access", "fusable", "indexed")
+
+    def __init__(self, access, fusable=True, indexed=None):
+        self.access = access
+        self.fusable = fusable
+        self.indexed = indexed
 
 
 class Kernel:

@@ -11,7 +11,6 @@ remains of the position after division by the stride. For the weight it is each 
 in row-major order of what the sum runs over. Where a group would be small, the caller pads the input itself.
 """
 
-from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from math import prod
@@ -20,6 +19,7 @@ from ..dtypes import float32, float64
 from ..extent import estimated, is_open
 from ..grids import BLOCK_DEPTH, DIMENSIONS, Grid, Group, Products
 from ..kernels.library import GridProduct
+from ..plain import Plain, changed
 from ..shapes import contiguous_strides
 from ..target import PANEL_BYTES
 from .samples import Sample
@@ -37,20 +37,22 @@ _MOST_GROUPS = 64  # of channels
 _PANEL_SET_UP, _PIECES_SET_UP, _RUN, _LEAST_PIECE = 900, 300, 5, 32
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
+class Band(Plain):
     """Positions along one dimension that see the same taps, and what they see: `at` and its steps are positions in the
     other array."""
 
-    start: int
-    step: int
-    count: int
-    tap: int
-    tap_step: int
-    taps: int
-    at: int
-    at_step: int
-    at_tap: int
+    __slots__ = ("start", "step", "count", "tap", "tap_step", "taps", "at", "at_step", "at_tap")
+
+    def __init__(self, start, step, count, tap, tap_step, taps, at, at_step, at_tap):
+        self.start = start
+        self.step = step
+        self.count = count
+        self.tap = tap
+        self.tap_step = tap_step
+        self.taps = taps
+        self.at = at
+        self.at_step = at_step
+        self.at_tap = at_tap
 
 
 def _bands(positions, step, taps_of, place, at_step, at_tap):
@@ -145,7 +147,7 @@ def _read(group, size):
     inner = group.columns.dimensions[-1]
     if is_open(inner[0]) or inner[0] * size < _LEAST_PIECE or inner[1:] != (1, 1):
         return group
-    other = replace(group, in_place=True)
+    other = changed(group, in_place=True)
     return min((group, other), key=lambda g: _panel_cycles(g, size) * estimated(g.panels(size)))
 
 

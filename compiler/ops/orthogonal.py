@@ -4,11 +4,10 @@ All are one recurrence, p[k + 1] = (a x + b) p[k] - c p[k - 1] from p[0] = 1, an
 m-th derivative follows the differentiated recurrence, so they can be differentiated to any order (PyTorch's cannot).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from .. import dtypes
+from ..plain import Plain
 from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import mul
@@ -17,12 +16,14 @@ from .samples import Sample
 from .table import Meta, OpError, Spelling
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Plain):
     """`step` is k -> (a, b, c) for k >= 1; the polynomial of degree 1 is first[0] x + first[1]."""
 
-    first: tuple
-    step: object
+    __slots__ = ("first", "step")
+
+    def __init__(self, first, step):
+        self.first = first
+        self.step = step
 
 
 def _chebyshev(slope, constant, shifted=False):

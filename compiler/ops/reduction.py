@@ -13,7 +13,6 @@ Lanes and blocks that have no elements change nothing (x + 0.0 is x, for a sum t
 not compute them. Extremes: a NaN stays; of 0.0 and -0.0 the later one does. Eager mode runs the same emitters.
 """
 
-from dataclasses import dataclass
 from math import prod as product
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy as np
 from .. import dtypes
 from ..kernels.loop import Reduction
 from ..kernels.nest import Search
+from ..plain import Plain
 from ..shapes import contiguous_strides, joint_runs, normalize_axes, reduced_shape
 from . import samples
 from .arithmetic import div, mul
@@ -33,18 +33,20 @@ from .view import cat, expand, permute, reshape, slice_
 _REDUCTION = Reduction()
 
 
-@dataclass(frozen=True, slots=True)
-class Combine:
+class Combine(Plain):
     """How two partial results are combined: the identity and the step (builder, accumulator, x) -> accumulator.
 
     `compensated` totals of floats keep the rounding error of every block (TwoSum: Knuth, TAOCP 2, 4.2.2 theorem B).
     `rounds`: whether steps on floats round, so that one after the other is another result than block by block.
     """
 
-    identity: object
-    step: object
-    compensated: bool = False
-    rounds: bool = False
+    __slots__ = ("identity", "step", "compensated", "rounds")
+
+    def __init__(self, identity, step, compensated=False, rounds=False):
+        self.identity = identity
+        self.step = step
+        self.compensated = compensated
+        self.rounds = rounds
 
     def goes_by_blocks(self, element):
         """Whether the results of blocks, combined in order, are the result of the whole."""

@@ -41,29 +41,34 @@ An entry holds every fact about one op, in this order:
 Ops are called like functions on tensors or graph values; the first tensor-like operand says how (`apply_op`).
 """
 
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
+from ..plain import Plain
+
 TABLE = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Meta:
+class Meta(Plain):
     """Shape and dtype of a value, without the value. `weak` marks a Python number (it does not decide a dtype)."""
 
-    shape: tuple
-    dtype: object
-    weak: bool = False
+    __slots__ = ("shape", "dtype", "weak")
+
+    def __init__(self, shape, dtype, weak=False):
+        self.shape = shape
+        self.dtype = dtype
+        self.weak = weak
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Plain):
     """One test call: operands as NumPy arrays or Python numbers, and the attributes."""
 
-    operands: tuple
-    attributes: dict = field(default_factory=dict)
+    __slots__ = ("operands", "attributes")
+
+    def __init__(self, operands, attributes=None):
+        self.operands = operands
+        self.attributes = {} if attributes is None else attributes
 
 
 class OpError(ValueError, RuntimeError):
@@ -74,8 +79,7 @@ class OutOfRange(OpError, IndexError):
     """An index outside its dimension, or a dimension without elements: PyTorch raises one or the other, by function."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spelling:
+class Spelling(Plain):
     """How users call an elementwise op: the frontend makes its functions, methods and in-place forms from this, and
     lists them nowhere (frontend/spelled.py). Names are separated by spaces: all of them are the same function.
 
@@ -89,13 +93,18 @@ class Spelling:
                     they promote to, or to a "floating" one. "" leaves it to the op's own rule
     """
 
-    function: str | None = None
-    special: str = ""
-    method: bool = True
-    in_place: bool = True
-    operands: int = 1
-    numbers: str = "either"
-    promotes: str = ""
+    __slots__ = ("function", "special", "method", "in_place", "operands", "numbers", "promotes")
+
+    def __init__(
+        self, function=None, special="", method=True, in_place=True, operands=1, numbers="either", promotes=""
+    ):
+        self.function = function
+        self.special = special
+        self.method = method
+        self.in_place = in_place
+        self.operands = operands
+        self.numbers = numbers
+        self.promotes = promotes
 
 
 _MOVING = ("view", "movement", "indexing")
@@ -107,35 +116,58 @@ def _changed_copy(change, x, *rest, **attributes):
     return result
 
 
-@dataclass(eq=False, slots=True)
 class Op:
     """One entry. `kind` is one of elementwise, source, reduction, view, movement, indexing, scan, contraction,
     composite, library (NumPy's), routine (of weft's)."""
 
-    name: str
-    kind: str
-    infer: object
-    evaluate: object = None
-    vjp: tuple | object = ()
-    lower: object = None
-    decompose: object = None
-    node_name: str = ""
-    compute_dtype: object = None
-    samples: object = None
-    oracle: str | object = ""
-    tolerance: float | None = None
-    doc: str = ""
-    extra: dict = field(default_factory=dict)
-    kernel: object = None
-    cost: str = "cheap"
-    traits: frozenset = frozenset()
-    on_complex: object = None
-    spelling: Spelling | None = None
-    change: object = None
+    __slots__ = str.split(
+        "name kind infer evaluate vjp lower decompose node_name compute_dtype samples oracle tolerance doc extra "
+        "kernel cost traits on_complex spelling change"
+    )
 
-    def __post_init__(self):
-        if self.change is not None and self.evaluate is None:
-            self.evaluate = partial(_changed_copy, self.change)
+    def __init__(
+        self,
+        name,
+        kind,
+        infer,
+        evaluate=None,
+        vjp=(),
+        lower=None,
+        decompose=None,
+        node_name="",
+        compute_dtype=None,
+        samples=None,
+        oracle="",
+        tolerance=None,
+        doc="",
+        extra=None,
+        kernel=None,
+        cost="cheap",
+        traits=frozenset(),
+        on_complex=None,
+        spelling=None,
+        change=None,
+    ):
+        self.name = name
+        self.kind = kind
+        self.infer = infer
+        self.evaluate = partial(_changed_copy, change) if evaluate is None and change is not None else evaluate
+        self.vjp = vjp
+        self.lower = lower
+        self.decompose = decompose
+        self.node_name = node_name
+        self.compute_dtype = compute_dtype
+        self.samples = samples
+        self.oracle = oracle
+        self.tolerance = tolerance
+        self.doc = doc
+        self.extra = {} if extra is None else extra
+        self.kernel = kernel
+        self.cost = cost
+        self.traits = traits
+        self.on_complex = on_complex
+        self.spelling = spelling
+        self.change = change
 
     @property
     def takes_complex(self):

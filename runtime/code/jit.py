@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.compiler.parts import parts
+from weft.compiler.later import later
 from weft.compiler.target import target_for
 from weft.runtime.code import elf, emission
 from weft.runtime.code.cpus import n_cpus, wanted
@@ -48,6 +48,7 @@ PTX_ARCHITECTURES = ("sm_80", "sm_90")
 # Levels 1, 2 and 3 take the same time and give the same code for our kernels; level 0 spills, up to 6 times slower.
 _CODEGEN_LEVEL = 2
 _library_numbers = itertools.count()
+_parts = later("compiler.parts:parts")
 # What begins the object code of several parts: then their number, the size of each, and what LLVM made of each.
 _PARTS = b"weft parts\r\n"
 # Held while code is made, from the imports that takes to the loaded library. A fork waits for it: a child would wait
@@ -159,7 +160,7 @@ def begin(ir):
 
 def begin_in_parts(ir):
     """The Compilation of a module that may be cut into parts: calls between these cost a jump more."""
-    return Compilation(parts(ir))
+    return Compilation(_parts(ir))
 
 
 def compile_text(ir):

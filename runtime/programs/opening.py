@@ -16,7 +16,6 @@ What is supposed wrongly costs a compilation and no bit: a program is used for a
 is the supposed one, character for character.
 """
 
-from dataclasses import replace
 from itertools import combinations_with_replacement, islice, permutations, product
 from math import inf, prod
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from typing import NamedTuple
 from ...compiler.extent import Extent, Fixed, Scope, estimated, evaluate, is_open
 from ...compiler.ops import OWN
 from ...compiler.ops.table import Meta
+from ...compiler.plain import changed
 from ...compiler.polynomial import polynomial_text
 from .recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, NUMBER_DTYPES, UPDATE
 
@@ -74,7 +74,7 @@ class _Supposition:
 
     def parts(self):
         attributes = [self.attributes_of(step) for step in self.stretch.steps]
-        metas = tuple([replace(m, shape=_closed(s)) for m, s in zip(self.stretch.metas, self.shapes)])
+        metas = tuple([changed(m, shape=_closed(s)) for m, s in zip(self.stretch.metas, self.shapes)])
         return metas, self.strides, attributes
 
     def attributes_of(self, step):
@@ -133,7 +133,7 @@ class _Supposition:
     def _operand(self, code):
         if code < 0:
             return Meta((), NUMBER_DTYPES[code], True)
-        return replace(self.stretch.metas[code], shape=self.shapes[code])
+        return changed(self.stretch.metas[code], shape=self.shapes[code])
 
     def _tried(self, step, operands, ways):
         """(attributes, shape of the result) where the shape rule agrees, the likeliest first; last of all for the

@@ -11,12 +11,12 @@ import sys
 import warnings
 from array import array
 from bisect import bisect_right
-from dataclasses import dataclass, field
 from math import inf
 from operator import attrgetter
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from ...compiler import dtypes
+from ...compiler.plain import Plain
 from ..state.attributes import same
 from .advice import advice_for
 
@@ -47,17 +47,19 @@ _first = attrgetter("first")
 _PACKAGE = __name__.partition(".")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class ValueMeta:
+class ValueMeta(Plain):
     """What is known of a value before it is computed. `history`: a recorded op made it and gradients flow through."""
 
-    shape: tuple
-    dtype: object
-    requires_grad: bool = False
-    history: bool = False
+    __slots__ = ("shape", "dtype", "requires_grad", "history")
+
+    def __init__(self, shape, dtype, requires_grad=False, history=False):
+        self.shape = shape
+        self.dtype = dtype
+        self.requires_grad = requires_grad
+        self.history = history
 
     # As the rules of ops want operands.
-    weak: ClassVar = False
+    weak = False
 
     @property
     def ndim(self):
@@ -87,7 +89,6 @@ class Operand:
         return len(self.shape)
 
 
-@dataclass(slots=True)
 class Known:
     """What is found out once about the calls that have come as far as a step: all of them are alike up to there.
 
@@ -105,18 +106,23 @@ class Known:
     elsewhere   ops that take parts of tensors at too many places for a path each
     """
 
-    forward: dict = field(default_factory=dict)
-    last: tuple | None = None
-    backward: dict = field(default_factory=dict)
-    again: dict = field(default_factory=dict)
-    read: dict = field(default_factory=dict)
-    frees: dict = field(default_factory=dict)
-    computed: dict = field(default_factory=dict)
-    living: dict = field(default_factory=dict)
-    reached: dict = field(default_factory=dict)
-    reached_leaves: dict = field(default_factory=dict)
-    ends: dict = field(default_factory=dict)
-    elsewhere: tuple = ()
+    __slots__ = str.split(
+        "forward last backward again read frees computed living reached reached_leaves ends elsewhere"
+    )
+
+    def __init__(self):
+        self.forward = {}
+        self.last = None
+        self.backward = {}
+        self.again = {}
+        self.read = {}
+        self.frees = {}
+        self.computed = {}
+        self.living = {}
+        self.reached = {}
+        self.reached_leaves = {}
+        self.ends = {}
+        self.elsewhere = ()
 
 
 class Step:
@@ -264,46 +270,53 @@ def new_counter():
     return array("q", [0])
 
 
-@dataclass(slots=True)
 class Recording:
     """All paths of one signature, and what could not be compiled on them."""
 
-    name: str
-    signature: tuple
-    fullgraph: bool = False
-    root: Step = field(default_factory=lambda: Step("root", (), None, True, (), 0, 0, None))
-    n_branches: int = 1
-    n_not_added: int = 0  # how often there was no new path because others were compiled in vain
-    counter: array = field(default_factory=new_counter)
-    fallbacks: dict = field(default_factory=dict)
-    programs: list = field(default_factory=list)
-    last_entered: dict = field(default_factory=dict)
-    expectation: object = None
-    replays: list = field(default_factory=list)  # frame_usual.py: what calls that do the same again use
-    memories: list = field(default_factory=list)  # usual_learning.py: what the last calls were like
-    n_unlike: int = 0  # how many calls in a row were like none before
-    refusals: dict = field(default_factory=dict)  # last step -> (what a call was like, why none like it is replayed)
-    sizes: object = None  # sizes.py: what was learned of the function's calls with other shapes, if that is wanted
-    in_background: bool = False  # whether programs are made there, while calls run eagerly
-    jobs: list = field(default_factory=list)  # those that are being made (background.py)
-    derivatives: list = field(default_factory=list)  # compiled functions of derivatives of its calls (closed_again.py)
-    n_meanwhile: int = 0  # how many calls have run eagerly because of that
-    meanwhile: float = 0.0  # seconds that the last of them took
-    openings: tuple = ()  # opening.py: which dimensions of its arguments may be supposed to change
-    costs: dict = field(default_factory=dict)  # (reason, line) -> seconds that what ran outside took, the least so far
-    n_followed: int = 0  # how many calls were not replayed, or not to their end
-    followed: float = inf  # seconds that a call took that was followed step by step, the least so far
-    not_replayed: object = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
-    caught: dict = field(default_factory=dict)  # caught.py of the frontend: places on the stack of a call -> in a `try`
-    ways: object = None  # ways.py of the frontend: what is quicker, if they cannot
-    n_departed: int = 0  # how many calls in a row began as replayed ones and did not end as such
-    departed_at: int = 0  # the number of the last of them
-    n_opened: int = 0  # how many calls of the last ones went over to nodes, since so many had been made
-    opened_since: int = 0
-    copies: tuple = ()  # closed_again.py: steps of another recording that its first ops repeat
-    when_opened: object = None  # a weak reference to what is called once most of them do
-    has_failed: bool = False  # whether a program for it could not be made
-    parts_at: tuple | None = None  # (what differs, the line) where the first path beyond the limit began
+    __slots__ = str.split(
+        "name signature fullgraph root n_branches n_not_added counter fallbacks programs last_entered expectation "
+        "replays memories n_unlike refusals sizes in_background jobs derivatives n_meanwhile meanwhile openings "
+        "costs n_followed followed not_replayed caught ways n_departed departed_at n_opened opened_since copies "
+        "when_opened has_failed parts_at"
+    )
+
+    def __init__(self, name, signature, fullgraph=False, sizes=None):
+        self.name = name
+        self.signature = signature
+        self.fullgraph = fullgraph
+        self.root = Step("root", (), None, True, (), 0, 0, None)
+        self.n_branches = 1
+        self.n_not_added = 0  # how often there was no new path because others were compiled in vain
+        self.counter = new_counter()
+        self.fallbacks = {}
+        self.programs = []
+        self.last_entered = {}
+        self.expectation = None
+        self.replays = []  # frame_usual.py: what calls that do the same again use
+        self.memories = []  # usual_learning.py: what the last calls were like
+        self.n_unlike = 0  # how many calls in a row were like none before
+        self.refusals = {}  # last step -> (what a call was like, why none like it is replayed)
+        self.sizes = sizes  # sizes.py: what was learned of the function's calls with other shapes, if that is wanted
+        self.in_background = False  # whether programs are made there, while calls run eagerly
+        self.jobs = []  # those that are being made (background.py)
+        self.derivatives = []  # compiled functions of derivatives of its calls (closed_again.py)
+        self.n_meanwhile = 0  # how many calls have run eagerly because of that
+        self.meanwhile = 0.0  # seconds that the last of them took
+        self.openings = ()  # opening.py: which dimensions of its arguments may be supposed to change
+        self.costs = {}  # (reason, line) -> seconds that what ran outside took, the least so far
+        self.n_followed = 0  # how many calls were not replayed, or not to their end
+        self.followed = inf  # seconds that a call took that was followed step by step, the least so far
+        self.not_replayed = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
+        self.caught = {}  # caught.py of the frontend: places on the stack of a call -> in a `try`
+        self.ways = None  # ways.py of the frontend: what is quicker, if they cannot
+        self.n_departed = 0  # how many calls in a row began as replayed ones and did not end as such
+        self.departed_at = 0  # the number of the last of them
+        self.n_opened = 0  # how many calls of the last ones went over to nodes, since so many had been made
+        self.opened_since = 0
+        self.copies = ()  # closed_again.py: steps of another recording that its first ops repeat
+        self.when_opened = None  # a weak reference to what is called once most of them do
+        self.has_failed = False  # whether a program for it could not be made
+        self.parts_at = None  # (what differs, the line) where the first path beyond the limit began
 
     @property
     def usual(self):

@@ -22,11 +22,11 @@ import re
 import time
 import traceback
 from copy import copy
-from dataclasses import replace
 from functools import partial
 
 from ...compiler.extent import LEAST, Coincidence, Fixed, Scope, evaluate, filled, hold, is_open
 from ...compiler.ops import OWN
+from ...compiler.plain import changed
 from ...compiler.polynomial import affine_text, polynomial_text
 from ..code import jit
 from .background import NotReady
@@ -42,8 +42,8 @@ _MAX_FORMS = 64
 _MAX_EXACT = 256
 # So many stretches are supposed to change with their arguments before one has: each step of a loop has another stretch.
 _MAX_IN_VAIN = 2
-_NUMBER, _AFFINE = re.compile(r"-?\d+"), re.compile(r"-?\d+\*([a-z]+)(\+-?\d+)?")
-_MARKED = re.compile("⟦([^⟧]*)⟧")
+_NUMBER, _AFFINE = r"-?\d+", r"-?\d+\*([a-z]+)(\+-?\d+)?"
+_MARKED = "⟦([^⟧]*)⟧"
 
 
 class Sizes:
@@ -144,7 +144,7 @@ class Sizes:
         return family is not None and any(hold(meta["guards"], numbers) for meta, _ in family.programs.get("", ()))
 
     def _form(self, text):
-        key = hash(_NUMBER.sub("#", text))
+        key = hash(re.sub(_NUMBER, "#", text))
         form = self.forms[key] = self.forms.pop(key, None) or _Form()
         while len(self.forms) > _MAX_FORMS:
             del self.forms[next(iter(self.forms))]
@@ -203,20 +203,20 @@ class Family:
         self.exact, self.refusal = [], None
         self.served = []  # which numbers, the first few
         # The text in turns: what is the same in all, and a polynomial.
-        self.pieces = _MARKED.split(text)
+        self.pieces = re.split(_MARKED, text)
         polynomials = dict.fromkeys(self.pieces[1::2])
-        self.telling = {m[1]: p for p in reversed(polynomials) if (m := _AFFINE.fullmatch(p))}
+        self.telling = {m[1]: p for p in reversed(polynomials) if (m := re.fullmatch(_AFFINE, p))}
         names = {name for p in polynomials for name in re.findall(r"[a-z]+", p)}
         if not names or names - self.telling.keys():
             raise Fixed("what was recorded does not tell the sizes that change")
 
     def numbers_of(self, text):
         """name -> number of the extents whose text this is, or None."""
-        at, found = len(self.pieces[0]), {}
+        at, found, number_at = len(self.pieces[0]), {}, re.compile(_NUMBER).match
         if not text.startswith(self.pieces[0]):
             return None
         for polynomial, same in zip(self.pieces[1::2], self.pieces[2::2]):
-            number = _NUMBER.match(text, at)
+            number = number_at(text, at)
             if number is None or found.setdefault(polynomial, number[0]) != number[0]:
                 return None
             at = number.end()
@@ -390,7 +390,7 @@ def merged(things, differ):
             raise Unlike
         return {k: merged([x[k] for x in things], differ) for k in last}
     if isinstance(last, ValueMeta):
-        return replace(last, shape=merged([x.shape for x in things], differ))
+        return changed(last, shape=merged([x.shape for x in things], differ))
     if not isinstance(last, (list, tuple)):
         return last
     if any(len(x) != len(last) for x in things):
@@ -418,7 +418,7 @@ def in_scope(thing, scope):
     if isinstance(thing, dict):
         return {k: in_scope(x, scope) for k, x in thing.items()}
     if isinstance(thing, ValueMeta):
-        return replace(thing, shape=in_scope(thing.shape, scope))
+        return changed(thing, shape=in_scope(thing.shape, scope))
     if not isinstance(thing, (list, tuple)):
         return thing
     items = [in_scope(x, scope) for x in thing]
