@@ -453,3 +453,28 @@ def test_changes_in_place_by_programs(name, monkeypatch):
         change(x, y, z)
         assert (bits(x), x._version, x.data_ptr()) == (first, version + 1, place)
     plan.forget()
+
+
+def test_a_view_that_must_copy_is_a_copy_of_its_own(eagerly):
+    """By programs, too: nobody else's memory, whatever goes on in the meantime, and a gradient that goes back."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 70, 8)).astype(np.float32)
+    y = weft.from_numpy(x).clone().requires_grad_()
+
+    def run():
+        held = [y.detach().transpose(0, 1).reshape(70, -1) for _ in range(4)]
+        for k, one in enumerate(held):
+            one.mul_(k)
+        flat = y.permute(2, 1, 0).reshape(-1)
+        y.grad = None
+        (flat * weft.arange(x.size)).sum().backward()
+        shared = y.detach().view(60, 560)
+        assert shared.data_ptr() == y.data_ptr() and not any(one.data_ptr() == y.data_ptr() for one in held)
+        return bits(flat), bits(y.grad), *map(bits, held)
+
+    flat, grad, *held = eagerly(run)
+    assert flat == bits(x.transpose(2, 1, 0).reshape(-1))
+    places = np.arange(x.size, dtype=np.float32).reshape(8, 70, 60)
+    assert grad == bits(np.ascontiguousarray(places.transpose(2, 1, 0)))
+    rows = np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(70, -1)
+    assert held == [bits(rows * np.float32(k)) for k in range(4)]

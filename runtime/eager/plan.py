@@ -13,7 +13,7 @@ from ...compiler.dtypes import DType
 from ...compiler.later import later
 from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
-from ...compiler.ops.view import data
+from ...compiler.ops.view import clone, data
 from ..code import jit
 from ..programs.background import is_meanwhile
 from ..programs.fused import FEWEST_ELEMENTS
@@ -239,7 +239,25 @@ def _make(op, arrays, attributes, default_dtype):
     plan.run, plan.shows = step(op, metas, attributes, types, meta), "operand" if is_view_op(op) else None
     if plan.shows is None and (program := _single(op, metas, meta, attributes, default_dtype)) is not None:
         plan.run, plan.program = program.function(), program
+    if "row-major" in op.traits:
+        plan.run = _copying_quickly(op, plan.run, metas[0], attributes, default_dtype)
     return plan
+
+
+def _copying_quickly(op, run, meta, attributes, default_dtype):
+    """A view of the elements in their order, where a large operand has to be copied for it: by the program of copies.
+    NumPy's copy of a transposed matrix takes eight times as long."""
+    copies = _single(clone, (meta,), meta, {}, default_dtype)
+    if copies is None:
+        return run
+    copied, lower = copies.function(), op.lower
+
+    def function(x):
+        if not x.flags.c_contiguous and lower(x.shape, x.strides, 0, **attributes) is None:
+            x = copied(x)
+        return run(x)
+
+    return function
 
 
 def _is_between_conversions(op, metas):
