@@ -10,7 +10,7 @@ from test_eager_native import CALLS, numbers
 import weft
 from weft.nn import functional
 from weft.runtime.code import jit
-from weft.runtime.eager import eager_computing, gate, plan
+from weft.runtime.eager import eager_computing, engine, gate, plain_sweep, plan
 from weft.runtime.replay import eager_native, eager_python
 
 
@@ -123,3 +123,104 @@ def test_operands_that_are_let_go_of_meanwhile():
     for run in kept:
         assert run(numbers(6, 6).numpy()).tolist() == wanted
     assert kept
+
+
+# --- backward passes over plain nodes (runtime/eager/plain_sweep.py) --------------------------------------------------
+def _model():
+    x, w, b = (numbers(3, 3, seed=k).requires_grad_() for k in range(3))
+
+    def loss(scale=1.0):
+        y = x
+        for _ in range(3):
+            y = (y * w + b).tanh() * scale
+        return y.sum()
+
+    return (x, w, b), loss
+
+
+@pytest.fixture
+def plain_nodes(monkeypatch):
+    """How many nodes were run as plain ones: a list of them."""
+    run, seen = plain_sweep._has_run, []
+
+    def noting(*args):
+        done = run(*args)
+        seen.append(done)
+        return done
+
+    monkeypatch.setattr(engine, "_sweep_natively", engine.sweep_in_python)
+    monkeypatch.setattr(plain_sweep, "_has_run", noting)
+    return seen
+
+
+def _gradients(leaves, loss):
+    for leaf in leaves:
+        leaf.grad = None
+    loss().backward()
+    return [leaf.grad.numpy().tobytes() for leaf in leaves]
+
+
+def test_plain_nodes_give_the_gradients_of_rules(plain_nodes):
+    leaves, loss = _model()
+    first = _gradients(leaves, loss)
+    for _ in range(6):
+        assert _gradients(leaves, loss) == first
+    assert plain_nodes[-12:].count(True) >= 10
+    found = weft.autograd.grad(loss(), leaves)
+    assert [g.numpy().tobytes() for g in found] == first
+    assert [g.numpy().tobytes() for g in weft.autograd.grad(loss(), leaves[1:2])] == first[1:2]
+
+
+def test_gradients_of_plain_nodes_share_no_memory(plain_nodes):
+    a, b = numbers(3, 3).requires_grad_(), numbers(3, 3, seed=1).requires_grad_()
+    for _ in range(6):
+        a.grad = b.grad = None
+        (a + b).exp().sum().backward()
+    a.grad.zero_()
+    assert bool((b.grad == (a + b).exp()).all())
+    assert True in plain_nodes
+
+
+def test_hooks_among_plain_nodes_are_called(plain_nodes):
+    (x, w, b), loss = _model()
+    for _ in range(6):
+        plain = _gradients((x, w, b), loss)
+    seen = []
+
+    def hooked():
+        y = x * w
+        y.register_hook(lambda g: seen.append(g) or g * 2.0)
+        return (y + b).sum()
+
+    x.grad = b.grad = None
+    hooked().backward()
+    assert len(seen) == 1
+    assert bool((x.grad == 2.0 * w).all())
+    assert bool((b.grad == 1.0).all())
+    assert _gradients((x, w, b), loss) == plain
+
+
+def test_what_is_freed_or_changed_is_refused_at_plain_nodes(plain_nodes):
+    leaves, loss = _model()
+    for _ in range(6):
+        _gradients(leaves, loss)
+    total = loss()
+    total.backward(retain_graph=True)
+    total.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        total.backward()
+    inner = leaves[0] * 2.0
+    product = inner * leaves[1]
+    for _ in range(6):
+        (leaves[0] * 2.0 * leaves[1]).sum().backward()
+    inner.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+
+
+def test_a_passed_on_gradient_is_added_where_something_has_arrived(plain_nodes):
+    x = numbers(3, 3).requires_grad_()
+    for _ in range(6):
+        x.grad = None
+        ((x + x) + (x - x) + x).sum().backward()
+    assert bool((x.grad == 3.0).all())
