@@ -11,6 +11,7 @@ from math import inf, prod
 
 from .extent import estimated
 from .graph import INPUT, SCALAR, Graph
+from .later import expect_logging
 
 _RECOMPUTED_KINDS = ("elementwise", "view", "source")
 
@@ -117,6 +118,7 @@ def _cost(value, free):
 def _minimum_cut(graph, boundary, free):
     """Numbers of the values to have in memory. Values that need no memory (numbers, sources) are never cut."""
     # Imported here: it takes 0.1 s, and programs that no backward follows never need it.
+    expect_logging()
     import networkx
     from networkx.algorithms.flow import boykov_kolmogorov
 

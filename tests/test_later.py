@@ -52,6 +52,38 @@ def test_a_fork_waits_for_imports_of_other_threads(tmp_path):
     subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(tmp_path)], check=True, timeout=300)
 
 
+def test_a_fork_takes_the_lock_of_logging_after_that_of_compiling():
+    """Whoever compiles may log, and waits for that lock then: a fork that held it would wait for the compiler."""
+    code = """
+        import os, sys, threading, time
+        import weft
+        assert "logging" not in sys.modules  # which takes 3 ms
+        import logging
+        from weft.compiler.later import expect_logging
+        from weft.runtime.code import jit
+        expect_logging()
+        entered, forks = threading.Event(), threading.Event()
+        os.register_at_fork(before=forks.set)
+        def compiles():
+            with jit.compiling:
+                entered.set()
+                forks.wait()
+                time.sleep(0.1)  # so that the fork comes as far as it can
+                logging.getLogger("of one who compiles")
+        other = threading.Thread(target=compiles)
+        other.start()
+        entered.wait()
+        child = os.fork()
+        if child == 0:
+            with jit.compiling:
+                logging.getLogger("of the child")
+            os._exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        other.join()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=300)
+
+
 @pytest.mark.parametrize("statement", ["from weft import *", "import weft; compile = weft.compile; optim = weft.optim"])
 def test_names_come_by_every_way_of_asking(statement):
     code = f"{statement}\nassert compile(lambda: 1)() == 1 and optim.Adam"

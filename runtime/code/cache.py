@@ -33,6 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from weft.compiler.later import expect_logging
 from weft.runtime.code.jit import target
 
 try:
@@ -147,6 +148,7 @@ class Cache:
     def _warn(self, problem):
         remedy = "set WEFT_CACHE_DIR to a folder that only you can write, or WEFT_CACHE=0 to do without"
         self.problem = f"weft: compiled programs are not kept on disk: {problem}; {remedy}"
+        expect_logging()  # which warnings may go to
         warnings.warn(self.problem, RuntimeWarning, stacklevel=4)
 
     def _write(self, name, payload):

@@ -20,10 +20,11 @@ through llvmlite's lock, one text after the other. All of this happens while `ji
 import atexit
 import ctypes
 import functools
-import signal
 import sys
 import time
 from typing import NamedTuple
+
+from weft.compiler.later import imported
 
 # What a thread calls, in the order of its words, with how many arguments llvmlite has declared for it (None: not said).
 _CALLED = {
@@ -273,6 +274,7 @@ class Emission:
 # --- the system's threads ---------------------------------------------------------------------------------------------
 def _blocked():
     """A set of all signals but _OWN_SIGNALS, which the caller's threads shall get."""
+    signal = imported("signal")
     own = {getattr(signal, name) for name in _OWN_SIGNALS}
     return sum(1 << (number - 1) for number in signal.valid_signals() if number not in own)
 

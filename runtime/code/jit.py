@@ -22,7 +22,6 @@ kernels can be tested on a wide machine.
 
 import contextlib
 import functools
-import importlib
 import itertools
 import os
 import struct
@@ -32,7 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.compiler.later import later
+from weft.compiler.later import at_fork, expect_logging, later
 from weft.compiler.target import target_for
 from weft.runtime.code import elf, emission
 from weft.runtime.code.cpus import n_cpus, wanted
@@ -62,11 +61,7 @@ def _before_fork():
     emission.wait_for_all()
 
 
-if hasattr(os, "register_at_fork"):
-    # networkx imports logging, which locks itself for a fork. Who registers last locks first: had logging done so after
-    # this, a fork would hold its lock and wait for a thread that waits for it.
-    importlib.import_module("logging")
-    os.register_at_fork(before=_before_fork, after_in_parent=compiling.release, after_in_child=compiling.release)
+at_fork(before=_before_fork, after_in_parent=compiling.release, after_in_child=compiling.release)
 
 
 class NoCompiler(ModuleNotFoundError):
@@ -290,6 +285,7 @@ def _default_engine():
 def _llvm():
     # Imported here, at the first compile, because it maps a 180 MB library (60 to 110 ms) and a process whose kernels
     # are all in the disk cache never needs it.
+    expect_logging()
     try:
         from llvmlite import binding
     except ModuleNotFoundError as error:

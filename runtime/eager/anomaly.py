@@ -1,11 +1,11 @@
 """Anomaly detection: backward stops at the first NaN, or error, and says which line of forward it belongs to."""
 
 import sys
-import traceback
 import warnings
 
 import numpy as np
 
+from ...compiler.later import imported
 from ..state.modes import state, watched
 from ..state.tensor import Tensor
 from .node import metadata_of
@@ -27,7 +27,7 @@ def _lines_outside():
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         frame = frame.f_back
-    return traceback.format_stack(frame)
+    return imported("traceback").format_stack(frame)
 
 
 class Anomaly:

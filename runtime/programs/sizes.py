@@ -20,11 +20,11 @@ character.
 import os
 import re
 import time
-import traceback
 from copy import copy
 from functools import partial
 
 from ...compiler.extent import LEAST, Coincidence, Fixed, Scope, evaluate, filled, hold, is_open
+from ...compiler.later import imported
 from ...compiler.ops import OWN
 from ...compiler.plain import changed
 from ...compiler.polynomial import affine_text, polynomial_text
@@ -293,7 +293,7 @@ class Family:
 
 def reason_of(error):
     """What an error says, and where it comes from."""
-    places = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.endswith("extent.py")]
+    places = [f for f in imported("traceback").extract_tb(error.__traceback__) if not f.filename.endswith("extent.py")]
     said = str(error) if isinstance(error, Fixed) else f"{type(error).__name__}: {error}"
     return f"{said} (in {places[-1].name}, {os.path.basename(places[-1].filename)}:{places[-1].lineno})"
 
