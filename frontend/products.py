@@ -1,7 +1,6 @@
 """Products of matrices, vectors and tensors of any number of dimensions: einsum, tensordot, kron, distances."""
 
 import builtins
-import string
 from functools import lru_cache
 from math import prod
 
@@ -24,6 +23,7 @@ from .shaping import cat, permute, reshape, unsqueeze
 
 # Types whose sums keep more digits than one product has; of others one rounding at the end is better than one each.
 _SUMMED = (float32, float64)
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 # --- einsum -----------------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def _equation_of(arguments):
         operands, output = operands[:-1], arguments[-1]
 
     def spelled(numbers):
-        return "".join("..." if n is Ellipsis else string.ascii_letters[n] for n in numbers)
+        return "".join("..." if n is Ellipsis else _LETTERS[n] for n in numbers)
 
     for n in [n for term in (*terms, output or ()) for n in term]:
         if n is not Ellipsis and not 0 <= n < 52:
@@ -90,7 +90,7 @@ def _parsed(equation, dims):
 def _labels(term, ndim, equation):
     before, dots, after = term.partition("...")
     letters = before + after
-    if any(c not in string.ascii_letters for c in letters):
+    if any(c not in _LETTERS for c in letters):
         raise OpError(f"einsum(): {equation!r}: subscripts must be in [a-zA-Z], found {letters!r}")
     if len(letters) > ndim or len(letters) < ndim and not dots:
         raise OpError(
