@@ -318,6 +318,8 @@ class CompiledFunction(Trials):
         # Reached for attributes of a compiled module.
         if name == "_given":
             raise AttributeError(name)
+        if name == "_orig_mod" and hasattr(self._given, "named_modules"):
+            return self._given  # PyTorch's name of it, which programs read
         return getattr(self._given, name)
 
     def __repr__(self):

@@ -88,3 +88,62 @@ def test_they_are_assigned_and_deleted_as_modules_are():
     assert model.second is None and len(list(model.parameters())) == 2
     model.activation = weft.compile(weft.relu)
     assert [name for name, _ in model.named_children()] == ["last"]
+
+
+CONTAINERS = {
+    "Sequential": lambda block: nn.Sequential(block, nn.Linear(4, 1)),
+    "Sequential of names": lambda block: nn.Sequential({"0": block, "1": nn.Linear(4, 1)}),
+    "ModuleList": lambda block: InTurn(nn.ModuleList([block, nn.Linear(4, 1)])),
+    "ModuleDict": lambda block: InTurn(nn.ModuleDict({"0": block, "1": nn.Linear(4, 1)})),
+    "add_module": lambda block: InTurn(added(nn.ModuleList(), block, nn.Linear(4, 1))),
+}
+
+
+class InTurn(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        for layer in self.inner.values() if isinstance(self.inner, nn.ModuleDict) else self.inner:
+            x = layer(x)
+        return x
+
+
+def added(container, *modules):
+    for k, module in enumerate(modules):
+        container.add_module(str(k), module)
+    return container
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_containers_hold_them(container):
+    weft.manual_seed(3)
+    block = Block()
+    compiled = weft.compile(block)
+    model, x = CONTAINERS[container](compiled), weft.randn(6, 4)
+    plain = CONTAINERS[container](block)
+    plain.load_state_dict(model.state_dict())  # by the same names
+    model.eval()
+    assert not block.training
+    for _ in range(3):
+        assert weft.equal(model(x), plain(x))
+    assert len(compiled.recordings) == 1  # calls went to it
+    twin = pickle.loads(pickle.dumps(copy.deepcopy(model)))
+    assert weft.equal(twin(x), plain(x)) and repr(twin) == repr(plain)
+
+
+def test_items_of_containers_are_what_was_compiled():
+    compiled = weft.compile(Block())
+    layers = nn.ModuleList([nn.Identity(), compiled])
+    assert layers[1] is compiled and list(layers)[1] is compiled and layers[1:][0] is compiled
+    layers.insert(0, nn.Identity())
+    assert layers[2] is compiled and list(layers.children())[2] is compiled._orig_mod
+    layers[2] = nn.Identity()
+    assert type(layers[2]) is nn.Identity
+    named = nn.ModuleDict({"block": compiled})
+    assert named["block"] is compiled and dict(named.items()) == {"block": compiled}
+    named._modules["block"] = nn.Identity()  # as programs do
+    assert type(named["block"]) is nn.Identity
+    with pytest.raises(TypeError, match="function is not a Module subclass"):
+        nn.Sequential(lambda x: x)

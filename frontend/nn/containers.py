@@ -7,6 +7,18 @@ from ..runtime.state.marks import pure
 from .module import Module
 
 
+def _given(module):
+    """name -> the child as it was given: calls go to what was compiled of it, where that was."""
+    children = module._modules
+    if not module._has_compiled:
+        return children
+    given = {name: module.__dict__.get(name, child) for name, child in children.items()}
+    return {
+        name: x if getattr(x, "compiled_module", None) is children[name] else children[name]
+        for name, x in given.items()
+    }
+
+
 class _Numbered(Module):
     """Children named "0", "1", ..., with the protocol of a list."""
 
@@ -14,12 +26,12 @@ class _Numbered(Module):
         return len(self._modules)
 
     def __iter__(self):
-        return iter(self._modules.values())
+        return iter(_given(self).values())
 
     def __getitem__(self, index):
         if isinstance(index, slice):
-            return self._of_slice(list(self._modules.items())[index])
-        return self._modules[self._name_at(index)]
+            return self._of_slice(list(_given(self).items())[index])
+        return _given(self)[self._name_at(index)]
 
     def __setitem__(self, index, module):
         setattr(self, self._name_at(index), module)
@@ -77,7 +89,7 @@ class Sequential(_Numbered):
 
     @pure()
     def forward(self, input):
-        for module in self._modules.values():
+        for module in (_given(self) if self._has_compiled else self._modules).values():
             input = module(input)
         return input
 
@@ -110,7 +122,7 @@ class ModuleList(_Numbered):
         if not len(self):
             return f"{self._get_name()}()"
         runs = []
-        for k, text in enumerate(map(repr, self)):
+        for k, text in enumerate(map(repr, self._modules.values())):
             if runs and runs[-1][2] == text:
                 runs[-1][1] = k
             else:
@@ -134,7 +146,7 @@ class ModuleDict(Module):
             self.update(modules)
 
     def __getitem__(self, key):
-        return self._modules[key]
+        return _given(self)[key]
 
     def __setitem__(self, key, module):
         self.add_module(key, module)
@@ -155,10 +167,10 @@ class ModuleDict(Module):
         return self._modules.keys()
 
     def values(self):
-        return self._modules.values()
+        return _given(self).values()
 
     def items(self):
-        return self._modules.items()
+        return _given(self).items()
 
     def update(self, modules):
         """Add modules from a mapping, or from (key, module) pairs."""

@@ -45,6 +45,7 @@ class Module:
     """Subclass it, call `super().__init__()`, assign parameters and other modules to attributes, define `forward`."""
 
     __signature__ = _SignatureOfCalls()
+    _has_compiled = False  # children: containers.py
     _backward_hooks, _backward_pre_hooks = map(hooks.backward_hooks, ("after", "before"))
 
     def __init__(self):
@@ -105,7 +106,7 @@ class Module:
         elif callable(value) and isinstance(getattr(value, "compiled_module", None), Module):
             # Its parameters are those of the module, by the same names; calls go to what is compiled.
             self._place("_modules", name, value.compiled_module, "module")
-            self.__dict__[name] = value
+            self.__dict__.update({name: value, "_has_compiled": True})
         else:
             self._assign_plain(name, value)
 
@@ -172,6 +173,8 @@ class Module:
         """Add a child, or None."""
         self._check_new_name("_modules", name)
         if module is not None and not isinstance(module, Module):
+            if isinstance(getattr(module, "compiled_module", None), Module):
+                return setattr(self, name, module)
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         self._place("_modules", name, module, "module")
 
@@ -471,7 +474,7 @@ class Module:
     def __repr__(self):
         extra = self.extra_repr()
         lines = extra.split("\n") if extra else []
-        children = [f"({name}): {_indented(repr(child))}" for name, child in self._modules.items()]
+        children = ["({}): {}".format(name, repr(child).replace("\n", "\n  ")) for name, child in self._modules.items()]
         if not children and len(lines) <= 1:
             return f"{self._get_name()}({extra})"
         return f"{self._get_name()}(\n  " + "\n  ".join(lines + children) + "\n)"
@@ -493,8 +496,3 @@ _named_parameters, _named_modules = Module.named_parameters, Module.named_module
 
 def _joined(prefix, name):
     return f"{prefix}.{name}" if prefix else name
-
-
-def _indented(text):
-    """Every line but the first moved right by two."""
-    return text.replace("\n", "\n  ")
