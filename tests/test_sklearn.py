@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("sklearn")
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_regression
+from sklearn.ensemble import AdaBoostClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -34,10 +35,16 @@ def parameters_of(estimator):
     return np.concatenate([p.detach().numpy().ravel() for p in estimator.module_.parameters()])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("estimator", [ModuleClassifier(max_epochs=30), ModuleRegressor(max_epochs=50)], ids=repr)
-def test_the_checks_of_scikit_learn(estimator):
-    found = check_estimator(estimator, on_fail=None, on_skip=None)
-    assert len(found) > 40
+def test_the_checks_of_scikit_learn(estimator, dtype):
+    # It wants the results of weights and of repeated samples to agree to 7 digits, of float32 too.
+    rounding = {"check_sample_weight_equivalence_on_dense_data": "float32"} if dtype == "float32" else {}
+    found = check_estimator(
+        clone(estimator).set_params(dtype=dtype), on_fail=None, on_skip=None, expected_failed_checks=rounding
+    )
+    found = [r for r in found if r["check_name"] not in rounding]
+    assert len(found) > 40 and sum("sample_weight" in r["check_name"] for r in found) >= 6
     problems = {r["check_name"]: r["exception"] for r in found if r["status"] not in ("passed", "skipped")}
     assert problems == {}
 
@@ -55,6 +62,66 @@ def test_a_classifier_of_named_classes_in_a_pipeline():
     assert probabilities.shape == (150, 3) and np.allclose(probabilities.sum(1), 1)
     assert np.array_equal(model.predict(X), model.classes_[probabilities.argmax(1)])
     assert np.allclose(np.exp(model.predict_log_proba(X)), probabilities)
+
+
+@pytest.mark.parametrize("make", [ModuleClassifier, ModuleRegressor])
+@pytest.mark.parametrize("options", [{}, {"early_stopping": True, "n_iter_no_change": 5}])
+def test_weights_are_how_often_a_sample_is_there(make, options):
+    weights = np.random.RandomState(0).randint(0, 4, len(X))
+    options = {"max_epochs": 20, "random_state": 0, "batch_size": 1000, **options}
+    y = Y if make is ModuleClassifier else X[:, 0] * 2 + X[:, 1]
+    weighted = make(network, dtype="float64", **options).fit(X, y, sample_weight=weights)
+    scaled = make(network, dtype="float64", **options).fit(X, y, 0.5 * weights)
+    assert np.allclose(parameters_of(weighted), parameters_of(scaled), rtol=1e-9)
+    if "early_stopping" not in options:  # which chooses other samples of those that are there several times
+        repeated = make(network, dtype="float64", **options).fit(X.repeat(weights, 0), y.repeat(weights))
+        assert np.allclose(parameters_of(weighted), parameters_of(repeated), rtol=1e-9)
+        assert np.allclose(weighted.loss_curve_, repeated.loss_curve_)
+    plain = make(network, dtype="float64", **options).fit(X, y)
+    assert not np.allclose(parameters_of(weighted), parameters_of(plain))
+
+
+def test_weights_in_small_batches_and_compiled_steps(monkeypatch):
+    weights = np.where(Y == 2, 5.0, 1.0)
+    fitted = []
+    for after in (0, 10**9):
+        monkeypatch.setattr("weft.sklearn.training.COMPILED_AFTER_STEPS", after)
+        model = ModuleClassifier(network, batch_size=32, max_epochs=4, random_state=0)
+        for _ in range(4):
+            model.partial_fit(X, NAMES, classes=np.unique(NAMES), sample_weight=weights)
+        fitted.append(parameters_of(model))
+    assert np.array_equal(*fitted)
+    plain = ModuleClassifier(network, batch_size=32, random_state=0)
+    for _ in range(4):
+        plain.partial_fit(X, NAMES, np.unique(NAMES))
+    assert (model.predict(X) == "virginica").sum() > (plain.predict(X) == "virginica").sum()
+
+
+def test_boosting_reweights_samples():
+    base = ModuleClassifier(network, module_options={"hidden": 2}, max_epochs=20, lr=0.05, random_state=0)
+    boosted = AdaBoostClassifier(base, n_estimators=6, random_state=0).fit(X, NAMES)
+    assert len(boosted.estimators_) > 1 and boosted.score(X, NAMES) > base.fit(X, NAMES).score(X, NAMES)
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(label_smoothing=0.1), nn.functional.cross_entropy])
+def test_losses_of_weighted_samples(loss):
+    ones = ModuleClassifier(network, loss=loss, max_epochs=3, dtype="float64", random_state=0).fit(X, Y, np.ones(150))
+    plain = ModuleClassifier(network, loss=loss, max_epochs=3, dtype="float64", random_state=0).fit(X, Y)
+    assert np.allclose(parameters_of(ones), parameters_of(plain), rtol=1e-9)
+    assert getattr(loss, "reduction", "mean") == "mean"
+
+
+def test_losses_that_cannot_be_weighted_say_so():
+    def total(outputs, targets):
+        return (outputs - targets).square().sum()
+
+    def sloppy(outputs, targets, reduction="mean"):
+        return (outputs - targets).square().mean()
+
+    with pytest.raises(ValueError, match="must take reduction='none'.*'total' does not"):
+        ModuleRegressor(loss=total).fit(X, X[:, 0], np.ones(150))
+    with pytest.raises(ValueError, match="a number for each of 64 samples, got a tensor of shape \\(\\)"):
+        ModuleRegressor(loss=sloppy).fit(X, X[:, 0], np.ones(150))
 
 
 def test_a_search_in_two_processes():

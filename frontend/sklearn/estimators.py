@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .. import nn
 from ..compiler.dtypes import float32, float64
@@ -68,27 +68,39 @@ class _ModuleEstimator(BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X, y):
-        """Train from the start (with warm_start: go on), until max_epochs or nothing improves any more."""
+    def fit(self, X, y, sample_weight=None):
+        """Train from the start (with warm_start: go on), until max_epochs or nothing improves any more.
+
+        sample_weight: of shape (samples,), how much each sample counts in the loss; twice as much is as if it was there
+        twice, and samples of weight 0 are as if they were not there."""
         self._check_parameters()
         goes_on = self.warm_start and hasattr(self, "training_")
-        X, y = self._data(X, y, reset=not goes_on)
+        X, y, weights = self._weighted(*self._data(X, y, reset=not goes_on), sample_weight)
         targets = self._targets(y, None, reset=not goes_on)
         if not goes_on:
             self._start(targets)
-        self._fit(X, targets)
+        self._fit(X, targets, weights)
         return self
 
-    def _partial_fit(self, X, y, classes):
+    def _partial_fit(self, X, y, classes, sample_weight):
         starts = not hasattr(self, "training_")
         if starts:
             self._check_parameters()
-        X, y = self._data(X, y, reset=starts)
+        X, y, weights = self._weighted(*self._data(X, y, reset=starts), sample_weight)
         targets = self._targets(y, classes, reset=starts)
         if starts:
             self._start(targets)
-        self._one_epoch(X, targets)
+        self._one_epoch(X, targets, weights)
         return self
+
+    def _weighted(self, X, y, sample_weight):
+        """(X, y, weights): the samples that count, with weights of which 1 is the mean; None if all count the same."""
+        if sample_weight is None:
+            return X, y, None
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        counts = weights > 0
+        X, y, weights = X[counts], y[counts], weights[counts]
+        return X, y, (weights / weights.mean()).astype(self.dtype)
 
     def _check_parameters(self):
         for name in ("batch_size", "max_epochs", "n_iter_no_change"):
@@ -119,20 +131,20 @@ class _ModuleEstimator(BaseEstimator):
         )
         self.loss_curve_, self.n_iter_ = [], 0
 
-    def _one_epoch(self, X, targets):
-        loss = self.training_.epoch(X, targets, self.batch_size)
+    def _one_epoch(self, X, targets, weights):
+        loss = self.training_.epoch(X, targets, weights, self.batch_size)
         self.loss_curve_.append(loss)
         self.n_iter_ += 1
         return loss
 
-    def _fit(self, X, targets):
+    def _fit(self, X, targets, weights):
         held_out = None
         if self.early_stopping:
-            X, *held_out, targets = self._parted(X, targets)
+            (X, targets, weights), held_out = self._parted(X, targets, weights)
             self.validation_curve_ = []
         best, best_state, n_worse = np.inf, None, 0
         for _ in range(self.max_epochs):
-            loss = self._one_epoch(X, targets)
+            loss = self._one_epoch(X, targets, weights)
             if held_out:
                 loss = self.training_.loss_of(*held_out)
                 self.validation_curve_.append(loss)
@@ -145,16 +157,17 @@ class _ModuleEstimator(BaseEstimator):
         if best_state is not None:
             self.training_.restore(best_state)
 
-    def _parted(self, X, targets):
-        """(to learn from, to stop by, the targets of those, the targets to learn)."""
-        X, held_out, targets, held_out_targets = train_test_split(
+    def _parted(self, X, targets, weights):
+        """The samples to learn from and those to stop by, both as (inputs, targets, weights)."""
+        parts = train_test_split(
             X,
             targets,
+            *([] if weights is None else [weights]),
             test_size=self.validation_fraction,
             random_state=self.training_.order.randint(2**31 - 1),
             stratify=self._strata(targets),
         )
-        return X, held_out, held_out_targets, targets
+        return [*parts[::2], None][:3], [*parts[1::2], None][:3]
 
     def _report(self, loss):
         if self.verbose:
@@ -184,7 +197,8 @@ class ModuleClassifier(ClassifierMixin, _ModuleEstimator):
     module: a function (n_features, n_classes, **module_options) that returns a module, or a module, which is copied;
     without it, one hidden layer. It gives a number for each class, from which softmax makes probabilities.
     loss: a function of (outputs, numbers of classes); cross entropy. optimizer: a class, or a function of parameters,
-    `lr` and `optimizer_options`; Adam. Samples are batches of rows, in `dtype`.
+    `lr` and `optimizer_options`; Adam. Samples are batches of rows, in `dtype`. With a sample_weight the loss must take
+    reduction="none", or be a module with such an attribute.
 
     Training ends after max_epochs, or when the loss has not become smaller by `tol` for n_iter_no_change epochs. With
     early_stopping a validation_fraction of the samples is kept apart, its loss decides, and the best state is kept.
@@ -201,9 +215,10 @@ class ModuleClassifier(ClassifierMixin, _ModuleEstimator):
 
     _default_loss = staticmethod(cross_entropy)
 
-    def partial_fit(self, X, y, classes=None):
-        """One pass over these samples. `classes`: all there are, needed in the first call if it does not show them."""
-        return self._partial_fit(X, y, classes)
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        """One pass over these samples. `classes`: all there are, needed in the first call if it does not show them.
+        sample_weight: of shape (samples,), how much each of them counts beside the others of this call."""
+        return self._partial_fit(X, y, classes, sample_weight)
 
     def predict(self, X):
         """The most probable class of each row."""
@@ -262,9 +277,10 @@ class ModuleRegressor(RegressorMixin, _ModuleEstimator):
 
     _default_loss = staticmethod(mse_loss)
 
-    def partial_fit(self, X, y):
-        """One pass over these samples."""
-        return self._partial_fit(X, y, None)
+    def partial_fit(self, X, y, sample_weight=None):
+        """One pass over these samples. sample_weight: of shape (samples,), how much each of them counts beside the
+        others of this call."""
+        return self._partial_fit(X, y, None, sample_weight)
 
     def predict(self, X):
         """Of shape (samples,), or (samples, outputs) if the targets had two dimensions; float64."""

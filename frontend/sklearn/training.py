@@ -2,6 +2,8 @@
 
 import copy
 from contextlib import contextmanager
+from functools import partial
+from inspect import signature
 
 import numpy as np
 
@@ -51,29 +53,44 @@ class Training:
         finally:
             default_generator.set_state(before)
 
-    def epoch(self, inputs, targets, batch_size):
-        """One pass over the samples in a new order. The mean of the loss over them."""
+    def epoch(self, inputs, targets, weights, batch_size):
+        """One pass over the samples in a new order. The mean of the loss over them, by their weights if they have
+        some, of which 1 is the mean."""
         self.module.train()
         rows = self.order.permutation(len(inputs))
         total = 0.0
         with self._own_random():
             for batch in _batches(rows, batch_size):
-                total += len(batch) * self._step(tensor(inputs[batch]), tensor(targets[batch])).item()
+                arrays = (inputs, targets) if weights is None else (inputs, targets, weights)
+                total += len(batch) * self._step(*[tensor(a[batch]) for a in arrays]).item()
         return total / len(rows)
 
-    def _step(self, x, y):
+    def _step(self, *batch):
         self.steps += 1
         if self._compiled is None and self.steps > COMPILED_AFTER_STEPS:
             self._compiled = compile(self._train)
-        return (self._compiled or self._train)(x, y)
+        return (self._compiled or self._train)(*batch)
 
-    def _train(self, x, y):
+    def _train(self, x, y, weights=None):
         self.optimizer.zero_grad()
-        loss = self.loss(self.outputs(x), y)
-        _check_loss(loss)
+        loss = self._loss(self.outputs(x), y, weights)
         loss.backward()
         self.optimizer.step()
         return loss.detach()
+
+    def _loss(self, outputs, y, weights):
+        if weights is None:
+            loss = self.loss(outputs, y)
+            if not isinstance(loss, Tensor) or loss.numel() != 1:
+                raise ValueError(f"loss: it must return a tensor of one element, got {_description(loss)}")
+            return loss
+        each = _unreduced(self.loss)(outputs, y)
+        if not isinstance(each, Tensor) or not each.ndim or len(each) != len(y):
+            raise ValueError(
+                f"loss: with a sample_weight and reduction='none' it must return a number for each of {len(y)} "
+                f"samples, got {_description(each)}"
+            )
+        return (each.reshape(len(y), -1).mean(1) * weights).mean()
 
     def outputs(self, x):
         outputs = self.module(x)
@@ -91,10 +108,11 @@ class Training:
         with no_grad(), self._own_random():
             return np.concatenate([self.outputs(tensor(part)).numpy() for part in parts])
 
-    def loss_of(self, inputs, targets):
+    def loss_of(self, inputs, targets, weights):
         """The loss of samples, with nothing learnt from them."""
         with no_grad():
-            return self.loss(tensor(self.predict(inputs)), tensor(targets)).item()
+            weights = None if weights is None else tensor(weights / weights.mean())
+            return self._loss(tensor(self.predict(inputs)), tensor(targets), weights).item()
 
     def state(self):
         return copy.deepcopy(self.module.state_dict())
@@ -116,9 +134,22 @@ def make_module(module, n_inputs, n_outputs, options, dtype):
     return made.to(dtype)
 
 
-def _check_loss(loss):
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
-        raise ValueError(f"loss: it must return a tensor of one element, got {_description(loss)}")
+def _unreduced(loss):
+    """The loss, with a number for each sample."""
+    if isinstance(loss, Module) and hasattr(loss, "reduction"):
+        loss = copy.copy(loss)
+        loss.reduction = "none"
+        return loss
+    try:
+        parameters = signature(loss).parameters.values()
+    except ValueError:
+        parameters = ()
+    if not any(p.name == "reduction" or p.kind is p.VAR_KEYWORD for p in parameters):
+        raise ValueError(
+            "sample_weight: the loss must take reduction='none', as those of weft.nn.functional do, and then return a "
+            f"number for each sample; {getattr(loss, '__name__', loss)!r} does not"
+        )
+    return partial(loss, reduction="none")
 
 
 def _description(x):
