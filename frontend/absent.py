@@ -25,6 +25,10 @@ _OTHER_DEVICES = "weft computes on the CPU"
 _ONE_DEVICE = "weft computes on one device in a process"
 _NO_INTERPRETER = "weft.compile needs no other form of a program, and saves none"
 _DENSE = "weft's tensors are dense arrays"
+_STORES = str.split("""
+    Store TCPStore FileStore HashStore PrefixStore rendezvous register_rendezvous_handler elastic run launch
+""")
+_MESHES, _SHARDED = ("DeviceMesh", "init_device_mesh", "device_mesh"), ("fsdp", "tensor", "pipelining", "checkpoint")
 _REFUSED = {
     "cuda": _OTHER_DEVICES, "mps": _OTHER_DEVICES, "xpu": _OTHER_DEVICES, "accelerator": _OTHER_DEVICES,
     "cpu": _OTHER_DEVICES, "mtia": _OTHER_DEVICES, "nn.parallel": _ONE_DEVICE,
@@ -33,6 +37,10 @@ _REFUSED = {
     "classes": _NO_INTERPRETER, "library": "ops are added as docs/adding_an_op.md says", "ao": _DENSE,
     "quantization": _DENSE, "sparse": _DENSE, "nested": _DENSE, "masked": _DENSE,
     "hub": "weft fetches nothing", "utils.tensorboard": "what it writes needs another package",
+    **dict.fromkeys((f"distributed.{name}" for name in _STORES), "mpiexec tells processes of each other"),
+    **dict.fromkeys((f"distributed.{name}" for name in _MESHES), "a process group is one row of ranks"),
+    **dict.fromkeys((f"distributed.{name}" for name in _SHARDED), "every process has all parameters"),
+    "distributed.rpc": "all processes run one program",
 }  # fmt: skip
 # The same for names of one kind, among functions, methods and optimizers.
 _KINDS_REFUSED = [
@@ -54,6 +62,10 @@ _INSTEAD = {
     "greater_equal": "weft.ge", "less": "weft.lt", "less_equal": "weft.le", "not_equal": "weft.ne",
     "row_stack": "weft.vstack", "range": "weft.arange(start, end + step, step)", "fix": "weft.trunc",
     "rsub": "other - x", "vdot": "weft.dot", "compile": "model = weft.compile(model)",
+    "TCPStore": "init_process_group() in a program that mpiexec starts",
+    "init_device_mesh": "weft.distributed.new_subgroups_by_enumeration",
+    "DeviceMesh": "weft.distributed.new_subgroups_by_enumeration", "rpc": "weft.distributed.send and recv",
+    "fsdp": "ZeroRedundancyOptimizer",
     "rad2deg": "x * (180 / weft.pi)", "deg2rad": "x * (weft.pi / 180)",
 }  # fmt: skip
 

@@ -142,6 +142,25 @@ def check_what_does_not_fit_is_an_error(rank, size):
     raises(TypeError, "recv: expected a tensor, got int", dist.irecv, 3, (rank + 1) % size)
 
 
+def check_several_tensors_together(rank, size):
+    shapes = [(3, 5), (), (0,), (size * 5000 + 1,)]
+    tensors = [of_rank(rank, shape) for shape in shapes]
+    work = dist.all_reduce_coalesced(tensors, async_op=True)
+    assert work.wait() and all(a is b for a, b in zip(work.result(), tensors))
+    for x, shape in zip(tensors, shapes):
+        assert equal(x, tree([of_rank(k, shape) for k in range(size)])), shape
+    one = weft.full((2,), float(rank))
+    assert dist.all_reduce_coalesced(one, Op.MAX) is None and one.tolist() == [size - 1] * 2
+    into = [[weft.empty(*shape, dtype=weft.float64) for shape in shapes] for _ in range(size)]
+    dist.all_gather_coalesced(into, [of_rank(rank, shape) for shape in shapes])
+    for k, row in enumerate(into):
+        assert all(equal(x, of_rank(k, shape)) for x, shape in zip(row, shapes))
+    raises(ValueError, "must have the same type", dist.all_reduce_coalesced, [weft.ones(1), weft.ones(1).long()])
+    raises(TypeError, "expected a list of tensors as tensors, got []", dist.all_reduce_coalesced, [])
+    raises(ValueError, "has 0 tensors, the group", dist.all_gather_coalesced, [], [one])
+    raises(TypeError, "expected a tensor, got NoneType", dist.all_gather_coalesced, [[]] * size, [one])
+
+
 def check_samplers_ask_the_group(rank, size):
     sampler = weft.utils.data.DistributedSampler(range(4 * size), seed=3)
     orders = [None] * size
@@ -259,6 +278,22 @@ def check_groups(rank, size):
     if rank in (0, size - 1):
         raises(ValueError, "the group has been destroyed", dist.barrier, last)
     raises(ValueError, "are not different ones of 0 to", dist.new_group, [0, 0])
+
+
+def check_groups_by_lists(rank, size):
+    assert dist.get_node_local_rank() == rank
+    evens, odds = list(range(0, size, 2)), list(range(1, size, 2))
+    mine, both = dist.new_subgroups_by_enumeration([evens, odds])
+    assert dist.get_process_group_ranks(mine) == (odds if rank % 2 else evens) and len(both) == 2
+    x = weft.tensor([rank])
+    dist.all_reduce(x, group=mine)
+    assert x.item() == sum(odds if rank % 2 else evens)
+    first = dist.split_group(split_ranks=[[0]])
+    assert (first is None) == (rank != 0)
+    raises(NotImplementedError, "is not the group of all processes", dist.split_group, mine, [[0]])
+    raises(ValueError, "rank 0 is given twice", dist.new_subgroups_by_enumeration, [[0, 1], [0]])
+    raises(ValueError, "cannot be empty", dist.new_subgroups_by_enumeration, [])
+    raises(ValueError, "cannot be empty", dist.split_group)
 
 
 def gradient_of(function, rank):

@@ -1,6 +1,7 @@
 """weft.distributed: several processes, which mpiexec starts. The checks are in distributed_checks.py."""
 
 import functools
+import importlib
 import os
 import subprocess
 import sys
@@ -9,14 +10,16 @@ import pytest
 from distributed_parts import Checked, checks_of, mpiexec, needs_mpi, run_processes, run_text
 
 import weft
+from weft.runtime.distributed.long_waits import Call, Calls, LongWaits
 from weft.runtime.distributed.waiting import has_completed
 
 CHECKS = ["check_" + name for name in str.split("""
     ranks all_reduce_adds_in_a_fixed_order all_reduce_of_all_types_and_reductions halves_are_rounded_once
-    broadcast_and_reduce gathering_and_scattering reduce_scatter_and_all_to_all what_does_not_fit_is_an_error
-    samplers_ask_the_group
+    broadcast_and_reduce gathering_and_scattering reduce_scatter_and_all_to_all
+    what_does_not_fit_is_an_error several_tensors_together samplers_ask_the_group
     groups_are_asked_as_pytorch_writes_it async
-    results_of_works batches_of_messages_and_groups_of_a_size messages objects groups a_monitored_barrier derivatives
+    results_of_works batches_of_messages_and_groups_of_a_size messages objects groups groups_by_lists
+    a_monitored_barrier derivatives
     derivatives_of_products_and_extremes compiled compiled_derivatives
 """)]  # fmt: skip
 
@@ -108,6 +111,23 @@ FAULTS = {
         "dist.irecv(weft.ones(3), 1).wait(timedelta(seconds=0.3))\n",
         ["recv waits on rank 0 at ", "the other rank has not come to it within 0.3 s"],
     ),
+    "unchecked, a rank runs another program": (
+        "dist.set_debug_level(dist.DebugLevel.OFF)\ndist.barrier()\n"
+        "if rank == 1:\n    dist.broadcast(weft.ones(3), 0)\nelse:\n    dist.all_reduce(weft.ones(3))\n",
+        [
+            "the processes do not call the same as number 2 of their group: this rank at ",
+            "program.py:11: all_reduce(sum) of",
+        ],
+    ),
+    "unchecked, a rank has ended that ran another program": (
+        "dist.set_debug_level(dist.DebugLevel.OFF)\ndist.barrier()\n"
+        "if rank == 1:\n    dist.all_reduce(weft.ones(3))\nelse:\n    dist.broadcast(weft.ones(3), 0)\n",
+        [
+            "all_reduce, number 2 of its group, waits on rank 1 at ",
+            "; rank 0 at ",
+            "program.py:11: broadcast(from 0) of",
+        ],
+    ),
     "a rank is killed": ("import os\nif rank == 1:\n    os.kill(os.getpid(), 9)\ndist.barrier()\n", []),
 }
 
@@ -120,6 +140,32 @@ def test_a_fault_ends_all_processes_and_is_named(fault, tmp_path):
     assert ended.returncode != 0
     for part in words:
         assert part in ended.stderr, ended.stderr
+
+
+def test_what_ranks_that_wait_are_told_is_compared_when_they_come_to_it():
+    class Group:
+        calls = Calls()
+
+    sent = []
+    waits = LongWaits([Group], lambda rank, call: sent.append((rank, call)))
+    barrier, reduction = Call(0, 3, "barrier", "a.py:1"), Call(0, 3, "all_reduce", "b.py:2")
+    waits.hear(1, barrier)
+    waits.compare()
+    assert waits.heard and not sent and waits.different is None  # not there yet
+    Group.calls.add(barrier._replace(line="b.py:1"))
+    waits.compare()
+    assert not waits.heard and not sent and waits.different is None
+    waits.hear(1, reduction)
+    waits.compare()
+    waits.hear(2, reduction)
+    waits.compare()
+    assert sent == [(1, barrier._replace(line="b.py:1"))]  # said once
+    assert "number 3 of their group: this rank at b.py:1: barrier; rank 2 at b.py:2: all_reduce" in waits.different
+    for number in range(4, 100):
+        Group.calls.add(Call(0, number, "barrier", "b.py:1"))
+    waits.hear(1, reduction)
+    waits.compare()
+    assert not waits.heard  # forgotten
 
 
 def test_a_rank_that_fails_before_there_is_a_group_ends_all(tmp_path):
@@ -226,6 +272,30 @@ def test_other_backends_and_missing_groups_are_errors():
     assert not dist.is_initialized() and not dist.is_gloo_available() and not dist.is_nccl_available()
     with pytest.raises(TypeError, match="expected a DebugLevel such as DebugLevel.OFF, got 'OFF'"):
         dist.set_debug_level("OFF")
+
+
+def test_what_other_programs_start_processes_with_is_refused_with_words():
+    import weft.distributed as dist
+
+    with pytest.raises(AttributeError, match="TCPStore.*mpiexec tells processes of each other.*init_process_group"):
+        dist.TCPStore("localhost", 0)
+    with pytest.raises(ImportError, match="init_device_mesh.*one row of ranks.*new_subgroups_by_enumeration"):
+        from weft.distributed import init_device_mesh  # noqa: F401
+    for name in ("rpc", "device_mesh", "fsdp", "checkpoint"):
+        with pytest.raises(ModuleNotFoundError, match=f"weft.distributed.{name}: PyTorch 2.13 has it, weft will not"):
+            importlib.import_module(f"weft.distributed.{name}")
+
+
+def test_the_number_of_a_process_on_its_machine(monkeypatch):
+    for name in ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+    assert weft.distributed.get_node_local_rank(fallback_rank=3) == 3
+    with pytest.raises(RuntimeError, match="LOCAL_RANK, .* start the program with mpiexec, or give fallback_rank"):
+        weft.distributed.get_node_local_rank()
+    monkeypatch.setenv("SLURM_LOCALID", "2")
+    assert weft.distributed.get_node_local_rank() == 2
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert weft.distributed.get_node_local_rank(0) == 1
 
 
 def test_importing_weft_does_not_import_mpi4py_and_a_missing_one_is_named(tmp_path):

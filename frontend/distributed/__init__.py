@@ -17,8 +17,10 @@ from ..utils.samplers import DistributedSampler
 from .collectives import (
     Work,
     all_gather,
+    all_gather_coalesced,
     all_gather_into_tensor,
     all_reduce,
+    all_reduce_coalesced,
     all_to_all,
     all_to_all_single,
     barrier,
@@ -41,6 +43,7 @@ from .processes import (
     get_debug_level,
     get_global_rank,
     get_group_rank,
+    get_node_local_rank,
     get_process_group_ranks,
     get_rank,
     get_world_size,
@@ -56,7 +59,9 @@ from .processes import (
     is_xccl_available,
     new_group,
     new_subgroups,
+    new_subgroups_by_enumeration,
     set_debug_level,
+    split_group,
 )
 from .started import GroupMember, ReduceOp
 
@@ -71,9 +76,11 @@ __all__ = [
     "ReduceOp",
     "Work",
     "all_gather",
+    "all_gather_coalesced",
     "all_gather_into_tensor",
     "all_gather_object",
     "all_reduce",
+    "all_reduce_coalesced",
     "all_to_all",
     "all_to_all_single",
     "barrier",
@@ -88,6 +95,7 @@ __all__ = [
     "get_debug_level",
     "get_global_rank",
     "get_group_rank",
+    "get_node_local_rank",
     "get_process_group_ranks",
     "get_rank",
     "get_world_size",
@@ -107,6 +115,7 @@ __all__ = [
     "monitored_barrier",
     "new_group",
     "new_subgroups",
+    "new_subgroups_by_enumeration",
     "recv",
     "recv_object_list",
     "reduce",
@@ -117,6 +126,7 @@ __all__ = [
     "send",
     "send_object_list",
     "set_debug_level",
+    "split_group",
 ]
 group = GroupMember
 watch_the_beginning(world)

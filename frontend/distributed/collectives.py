@@ -12,7 +12,7 @@ from ..futures import brought
 from ..runtime.distributed import exchanges, monitored
 from ..runtime.distributed import group as groups
 from ..runtime.state.modes import no_grad
-from ..runtime.state.tensor import tensor_of
+from ..runtime.state.tensor import Tensor, tensor_of
 from . import started
 from .started import ReduceOp, member, require_tensor, same_kind, values_of
 
@@ -138,6 +138,30 @@ def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=Fal
     _check_whole(name, output_tensor, input_tensor, group, "output_tensor", "input_tensor")
     work = started.all_gather(input_tensor, group, name)
     return _ended(group, work, lambda rows: write(output_tensor, rows), async_op, [output_tensor])
+
+
+def all_reduce_coalesced(tensors, op=ReduceOp.SUM, group=None, async_op=False):
+    """all_reduce of several tensors of one type as one: they go in one message. Each is what all_reduce makes of it."""
+    group, name = member(group), "all_reduce_coalesced"
+    if group is None:
+        return None
+    tensors = started.of_one_type(name, [tensors] if isinstance(tensors, Tensor) else tensors, "tensors")
+    work = started.all_reduce_joined(tensors, op, group, name)
+    return _ended(group, work, _parts_into(tensors), async_op, tensors)
+
+
+def all_gather_coalesced(output_tensor_lists, input_tensor_list, group=None, async_op=False):
+    """The lists of all ranks go to all: that of rank k into output_tensor_lists[k], whose tensors have their shapes."""
+    group, name = member(group), "all_gather_coalesced"
+    if group is None:
+        return None
+    tensors = started.of_one_type(name, input_tensor_list, "input_tensor_list")
+    for k, tensor in enumerate(tensors):
+        given = [row[k] if k < len(row) else None for row in output_tensor_lists]
+        same_kind(name, given, tensor, group.n_ranks, f"[row[{k}] for row in output_tensor_lists]")
+    written = [tensor for row in output_tensor_lists for tensor in row[: len(tensors)]]
+    work = started.all_gather_joined(tensors, group, name)
+    return _ended(group, work, lambda rows: _parts_into(written)(rows.reshape(-1)), async_op, written)
 
 
 def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):

@@ -1,5 +1,7 @@
 """Starting and ending: the group of all processes, groups of some, and who is who."""
 
+import os
+from collections import Counter
 from enum import Enum
 
 from ..runtime.distributed import group as groups
@@ -8,6 +10,7 @@ from ..runtime.distributed.group import world
 from .started import GroupMember, member
 
 default_pg_timeout = groups.DEFAULT_TIMEOUT
+_LOCAL_RANK = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 _BACKENDS = (None, "mpi", "cpu:mpi")
 
 
@@ -119,6 +122,45 @@ def new_subgroups(group_size=None, group=None, timeout=None, backend=None, **opt
     groups_of = [new_group(part, timeout, backend) for part in parts]
     mine = next(k for k, part in enumerate(parts) if groups.default().place in part)
     return groups_of[mine], groups_of
+
+
+def new_subgroups_by_enumeration(ranks_per_subgroup_list, timeout=None, backend=None, **options):
+    """Groups of these lists of ranks: (that of this process or None, all). All processes call it; no rank is in two."""
+    lists = [list(ranks) for ranks in ranks_per_subgroup_list]
+    if not lists:
+        raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty: give a list of lists of ranks")
+    counts = Counter(rank for ranks in lists for rank in ranks)
+    twice = [rank for rank, n in counts.items() if n > 1]
+    if twice:
+        raise ValueError(f"new_subgroups_by_enumeration: rank {twice[0]} is given twice; groups may not overlap")
+    groups_of = [new_group(ranks, timeout, backend) for ranks in lists]
+    return next((g for g, ranks in zip(groups_of, lists) if groups.default().place in ranks), None), groups_of
+
+
+def split_group(parent_pg=None, split_ranks=None, timeout=None, backend=None, **options):
+    """Groups of these lists of ranks, of the group of all processes, which all call it: that of this process or None.
+
+    NotImplementedError for another parent_pg: new_group, which all processes call, makes groups of any ranks.
+    """
+    if member(parent_pg) is not groups.default():
+        raise NotImplementedError(
+            "split_group: parent_pg is not the group of all processes; let all of them call new_group(ranks)"
+        )
+    if not split_ranks:
+        raise ValueError("split_group: split_ranks cannot be empty: give a list of lists of ranks")
+    return new_subgroups_by_enumeration(split_ranks, timeout, backend)[0]
+
+
+def get_node_local_rank(fallback_rank=None):
+    """This process's number among those of its machine, as who started it says in the environment: LOCAL_RANK, or what
+    MPICH, Open MPI and Slurm write. Without: fallback_rank, or a RuntimeError if there is none."""
+    found = next((os.environ[name] for name in _LOCAL_RANK if name in os.environ), fallback_rank)
+    if found is None:
+        raise RuntimeError(
+            f"get_node_local_rank: none of {', '.join(_LOCAL_RANK)} is in the environment; start the program with "
+            "mpiexec, or give fallback_rank"
+        )
+    return int(found)
 
 
 def get_rank(group=None):

@@ -1,5 +1,6 @@
 """Collectives on tensors, begun: what a process hands to runtime/distributed, and the text by which all compare it."""
 
+import zlib
 from enum import Enum
 
 import numpy as np
@@ -9,6 +10,9 @@ from ..runtime.distributed import group as groups
 from ..runtime.programs.recording import user_line
 from ..runtime.state.modes import reading, state
 from ..runtime.state.tensor import Tensor
+
+# Of the shapes of several tensors, in what ranks compare (runtime/distributed/checks.py).
+_MOST_CHARACTERS = 200
 
 
 class ReduceOp(Enum):
@@ -63,6 +67,28 @@ def described(name, tensor, detail=""):
     return f"{name}({detail}) of {tensor.dtype.name} {tuple(tensor.shape)}"
 
 
+def described_together(name, tensors, detail=""):
+    """The same of several tensors of one type. What is too long to be compared as it is ends in a number made of it."""
+    shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+    if len(shapes) > _MOST_CHARACTERS:
+        shapes = f"{shapes[:_MOST_CHARACTERS]}... ({zlib.crc32(shapes.encode()):08x})"
+    return f"{name}({detail}) of {len(tensors)} {tensors[0].dtype.name} {shapes}"
+
+
+def of_one_type(name, tensors, where):
+    """A list of the tensors; an error unless there is one, and all are tensors of one type."""
+    if not isinstance(tensors, (list, tuple)) or not tensors:
+        raise TypeError(f"{name}: expected a list of tensors as {where}, got {tensors!r}")
+    for k, tensor in enumerate(tensors):
+        require_tensor(tensor, name, f"{where}[{k}]")
+        if tensor.dtype is not tensors[0].dtype:
+            raise ValueError(
+                f"{name}: {where}[{k}] is {tensor.dtype.name}, {where}[0] is {tensors[0].dtype.name}; all must have "
+                "the same type"
+            )
+    return list(tensors)
+
+
 def same_kind(name, tensors, like, n_tensors, where):
     """An error unless these are as many tensors as there are ranks, with the shape and type of one."""
     require_tensor(like, name)
@@ -91,6 +117,22 @@ def all_reduce(tensor, op, group, name="all_reduce"):
     reduction = reduction_of(name, op, tensor)
     phases = exchanges.all_reduce(group, values_of(tensor, name), reduction, tensor.dtype)
     return group.begin(name, described(name, tensor, reduction), phases)
+
+
+def all_reduce_joined(tensors, op, group, name):
+    """`tensors`: of one type, of any shapes, one after the other in the result."""
+    reduction = reduction_of(name, op, tensors[0])
+    phases = exchanges.all_reduce(group, _joined(tensors, name), reduction, tensors[0].dtype)
+    return group.begin(name, described_together(name, tensors, reduction), phases)
+
+
+def all_gather_joined(tensors, group, name):
+    phases = exchanges.all_gather(group, _joined(tensors, name))
+    return group.begin(name, described_together(name, tensors), phases)
+
+
+def _joined(tensors, name):
+    return np.concatenate([values_of(x, name) for x in tensors])
 
 
 def reduce(tensor, root, op, group):

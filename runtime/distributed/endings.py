@@ -15,6 +15,8 @@ import sys
 import time
 import traceback
 
+from .long_waits import SECONDS as _LONG_SECONDS
+from .long_waits import Call, LongWaits
 from .mpi import load
 from .waiting import Patience, wait_for
 
@@ -41,6 +43,7 @@ class Farewells:
         self.communicator, self.world = communicator, world
         self.received = {}  # rank -> [collectives it has begun, by number of group]
         self.failed = set()  # ranks that have shown their exception
+        self.waits, self.sent = LongWaits(world.groups, self._send), []
         if communicator.size > 1:
             self.hook, sys.excepthook = sys.excepthook, self._fail
             atexit.register(self._say)
@@ -54,6 +57,14 @@ class Farewells:
                 return f"rank {rank} has ended after number {counts[group.number]}"
         return None
 
+    def difference(self, group, call, seconds):
+        """What other ranks have called in place of something here, if ranks find it out after so many seconds in which
+        this one waits in vain; None as long as they have not."""
+        if seconds > _LONG_SECONDS:
+            own = self.communicator.rank
+            self.waits.tell(call, [rank for rank in group.ranks if rank != own])
+        return self.waits.different
+
     def has_ended(self, rank):
         self._listen()
         return rank in self.received
@@ -63,8 +74,11 @@ class Farewells:
             rank, counts = message.recv()
             if counts is _HAS_FAILED:
                 self.failed.add(rank)
+            elif isinstance(counts, Call):
+                self.waits.hear(rank, counts)
             else:
                 self.received[rank] = counts
+        self.waits.compare()
 
     def _say(self):
         """At exit: tell all others, and wait until they have ended too, since MPI would wait without letting go of the
@@ -81,6 +95,10 @@ class Farewells:
     def _tell_others(self, what):
         own = self.communicator.rank
         return [self.communicator.isend((own, what), rank) for rank in range(self.communicator.size) if rank != own]
+
+    def _send(self, rank, what):
+        self.sent = [request for request in self.sent if not request.Test()]
+        self.sent.append(self.communicator.isend((self.communicator.rank, what), rank))
 
     def _advance(self):
         """Collectives that nobody has waited for here may be waited for elsewhere."""

@@ -8,6 +8,7 @@ from datetime import timedelta
 from ..programs.recording import user_line
 from . import checks, exchanges
 from .endings import Farewells
+from .long_waits import Call, Calls
 from .messages import Messages
 from .mpi import load
 from .waiting import Patience, wait_for
@@ -35,7 +36,7 @@ class ProcessGroup:
 
     def __init__(self, communicator, ranks, number, timeout):
         self.ranks, self.number, self.timeout_seconds = tuple(ranks), number, timeout.total_seconds()
-        self.place, self.works, self.n_works = communicator.rank, [], 0
+        self.place, self.works, self.n_works, self.calls = communicator.rank, [], 0, Calls()
         self.error, self.has_ended = None, False
         *self.communicators, between = _copies(communicator, 4)
         self.messages = Messages(self, between)
@@ -69,6 +70,7 @@ class ProcessGroup:
         line = user_line()
         if world.is_checked and self.n_ranks > 1:
             phases = exchanges.checked(self, call, line, self.n_works, phases)
+        self.calls.add(Call(self.number, self.n_works, call, line))
         work = Work(name, self.n_works, line, phases)
         self.works.append(work)
         self.advance()
@@ -101,6 +103,8 @@ class ProcessGroup:
     def look_for_trouble(self, work, seconds, limit):
         """Raise a DistributedError if a work cannot end any more, or has taken too long."""
         trouble = world.farewells.missing(self, work.number) if world.farewells else None
+        if trouble is None and not world.is_checked:
+            trouble = self._difference(work, seconds)
         if trouble is None and seconds > limit:
             trouble = f"not all other ranks have come to it within {limit:g} s"
         if trouble is not None:
@@ -110,6 +114,11 @@ class ProcessGroup:
                 f"{work.name}, number {work.number} of its group, waits on rank {rank} at {work.line}, but {trouble}"
             )
             raise self.error
+
+    def _difference(self, work, seconds):
+        """Without checks before each collective: see long_waits.py."""
+        call = next((call for call in self.calls.last if call.number == work.number), None)
+        return call and world.farewells and world.farewells.difference(self, call, seconds)
 
 
 def _copies(communicator, n_copies):
