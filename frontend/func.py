@@ -72,6 +72,13 @@ class _Level:
             _transforming.leaves.clear()
         state.grad_enabled = self.recorded
 
+    def gives_history(self, tree):
+        """Whether what is computed of the tree leaves with a history: if not, gradients need none."""
+        if _transforming.depth > 1:
+            return True
+        tensors = [x for x in tree_flatten(tree)[0] if isinstance(x, Tensor) and x.requires_grad]
+        return self.recorded and any(map(_reaches_others, tensors))
+
     def release(self, tree):
         """The tree with its tensors as code outside sees them."""
         return tree_map(lambda x: self._released(x) if isinstance(x, Tensor) else x, tree)
@@ -125,14 +132,14 @@ def _is_other(leaf):
     return _transforming.leaves.get(id(leaf)) is not leaf
 
 
-def _gradients(outputs, inputs, cotangents=None):
+def _gradients(outputs, inputs, cotangents=None, create_graph=True):
     """The gradients of tensors for others, as part of the graph; zeros where nothing arrives."""
     given = cotangents or [None] * len(outputs)
     pairs = [(out, c) for out, c in zip(outputs, given) if out.requires_grad]
     if not pairs:
         return [zeros_like(x) for x in inputs]
     outputs, cotangents = zip(*pairs)
-    found = autograd.grad(outputs, inputs, cotangents, create_graph=True, allow_unused=True)
+    found = autograd.grad(outputs, inputs, cotangents, retain_graph=True, create_graph=create_graph, allow_unused=True)
     return [zeros_like(x) if g is None else g for g, x in zip(found, inputs)]
 
 
@@ -163,7 +170,7 @@ def grad_and_value(func, argnums=0, has_aux=False):
             output = func(*args, **kwargs)
             output, aux = _with_aux("grad", output) if has_aux else (output, None)
             _check_scalar(output)
-            found = rebuild(_gradients([output], inputs))
+            found = rebuild(_gradients([output], inputs, create_graph=level.gives_history((output, aux))))
             result = level.release((found, (output, aux) if has_aux else output))
         return result
 

@@ -314,3 +314,37 @@ def test_batches_of_whatever_arguments_and_results_compiled_and_not():
     assert outcomes(weft, lambda f: f) == outcomes(weft, weft.compile)
     for (shape, values), (theirs, wanted) in zip(outcomes(weft, weft.compile), expected, strict=True):
         assert shape == theirs and values == pytest.approx(wanted, rel=1e-6)
+
+
+def test_what_was_differentiated_for_can_be_changed_in_place():
+    """The leaf that stands for it, another name of its memory, was kept alive by nodes that nobody could reach."""
+
+    def stepper():
+        weft.manual_seed(0)
+        q, v = weft.randn(5, 3, dtype=weft.float64), weft.zeros(5, 3, dtype=weft.float64)
+
+        def energy(q):
+            far = (q[:, None] - q[None]).square().sum(-1) + weft.eye(5, dtype=weft.float64)
+            return (far**-6 - far**-3).triu(1).sum()
+
+        def step(dt, scale):
+            force, (value, parts) = weft.func.grad_and_value(
+                lambda q: (energy(q) * scale, {"q": q.sum()}), has_aux=True
+            )(q)
+            v.sub_(dt * force)
+            with weft.no_grad():
+                q.add_(dt * v)
+            return value + parts["q"], q.clone()
+
+        return step
+
+    dt, scale = weft.tensor(0.01, dtype=weft.float64), weft.tensor(2.0, dtype=weft.float64)
+    eager, step = stepper(), stepper()
+    compiled = weft.compile(step, fullgraph=True)
+    for _ in range(5):
+        for got, wanted in zip(compiled(dt, scale), eager(dt, scale)):
+            assert got.numpy().tobytes() == wanted.numpy().tobytes()
+    # Where something around it wants a derivative, gradients have a history as before.
+    scale.requires_grad_()
+    force = weft.func.grad(lambda x: (x**3).sum() * scale)(weft.ones(2, dtype=weft.float64))
+    assert weft.autograd.grad(force.sum(), scale)[0].item() == 6.0

@@ -180,7 +180,7 @@ def test_a_missing_name_explains_itself():
     assert message_of("weft.Tensor.to_sparse") == message_of("weft.ones(1).to_sparse")
     assert "weft computes on the CPU" in message_of("weft.cuda.nvtx")
     assert "weft fetches nothing" in message_of("weft.hub") and "import its hubconf.py" in message_of("weft.hub")
-    assert "PyTorch 2.13 has it, weft does not have it yet" in message_of("weft.distributed.TCPStore")
+    assert "PyTorch 2.13 has it, weft does not have it yet" in message_of("weft.distributed.shrink_group")
     assert not hasattr(weft, "hub") and not hasattr(weft.Tensor, "to_sparse")
 
 
