@@ -8,10 +8,21 @@ the call, and becomes part of the call if it can be computed.
 import functools
 import sys
 
+from .compiler.ops.comparison import satisfied
 from .runtime.state.modes import frame_hidden, state
 from .runtime.state.tensor import tensor_of
 
 _PUSHED, _OF_A_WITH = "PUSH_EXC_INFO", "WITH_EXCEPT_START"
+
+
+def demand(valid, message, message_of_calls):
+    """ValueError with message() if one of the truths does not hold; in a compiled call that has another message, which
+    needs no values, and comes when the call computes, or at once where it is caught."""
+    if state.frame is None:
+        if not valid.all().item():
+            raise ValueError(message())
+    else:
+        tried_if_caught(lambda truths: satisfied(truths, message=message_of_calls), valid)
 
 
 def tried_if_caught(function, *operands):

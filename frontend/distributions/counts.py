@@ -2,6 +2,7 @@
 
 import math
 
+from ..caught import demand
 from ..creation import arange, bernoulli, rand, zeros_like
 from ..draws import binomial, poisson
 from ..functions import where
@@ -13,7 +14,6 @@ from .distribution import (
     Distribution,
     ExponentialFamily,
     broadcast_all,
-    demand,
     lazy_property,
     tiny,
 )

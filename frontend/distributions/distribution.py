@@ -5,15 +5,14 @@
     sample(s)      a tensor of shape s + batch_shape + event_shape; rsample has derivatives for the parameters
     log_prob(x)    of shape s + batch_shape
 
-Parameters are attributes by the names in `arg_constraints`; `expand` finds them there. Checks read values: in a
-compiled call they run what is pending, so build distributions there with validate_args=False.
+Parameters are attributes by the names in `arg_constraints`; `expand` finds them there. In a compiled call
+checks are part of its program.
 """
 
 from functools import update_wrapper
 
 from ..autograd import grad
-from ..caught import tried_if_caught
-from ..compiler.ops.comparison import satisfied
+from ..caught import demand
 from ..creation import randn, tensor
 from ..nn import functional as F
 from ..runtime.state.modes import enable_grad, no_grad, state
@@ -48,16 +47,6 @@ def _standard_normal(shape, dtype, device):
     """Draws of the standard normal distribution, which gradients do not pass: programs import it from PyTorch's
     distributions.utils."""
     return randn(shape, dtype=dtype, device=device)
-
-
-def demand(valid, message, message_of_calls):
-    """ValueError with message() if one of the truths does not hold; in a compiled call that has another message, which
-    needs no values, and comes when the call computes, or at once where it is caught."""
-    if state.frame is None:
-        if not valid.all().item():
-            raise ValueError(message())
-    else:
-        tried_if_caught(lambda truths: satisfied(truths, message=message_of_calls), valid)
 
 
 class Distribution:

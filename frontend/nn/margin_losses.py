@@ -5,9 +5,10 @@ import math
 import numpy as np
 
 from ..casting import in_wide, widened
+from ..caught import demand
 from ..compiler.ops import scan
 from ..compiler.ops.arithmetic import clamp_min
-from ..compiler.ops.comparison import cast, eq, ge, where
+from ..compiler.ops.comparison import cast, eq, ge, logical_not, where
 from ..compiler.ops.table import OpError
 from ..creation import arange, full
 from ..functions import gather
@@ -174,15 +175,18 @@ def poisson_nll_loss(
     return _reduced(losses, reduction)
 
 
+_NEGATIVE = "var has negative entry/entries"
+
+
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
     """(log(var) + (x - target)^2 / var) / 2, the variance being at least eps; `full` adds log(2 pi) / 2."""
     reduction_of("gaussian_nll_loss", reduction)
     if not isinstance(var, Tensor):
         if var < 0:
-            raise ValueError(f"var has negative entry/entries: {var}")
+            raise ValueError(f"{_NEGATIVE}: {var}")
         var = input.new_full(input.shape, float(var))
-    elif var.numel() and bool((var < 0).any()):
-        raise ValueError("var has negative entry/entries")
+    elif var.numel():
+        demand(logical_not(var < 0), lambda: _NEGATIVE, _NEGATIVE)
     if var.shape != input.shape:
         if input.shape[:-1] == var.shape:
             var = unsqueeze(var, -1)
