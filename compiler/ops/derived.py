@@ -2,7 +2,6 @@
 
 import math
 
-from ..dtypes import result_type
 from . import samples
 from .arithmetic import abs_, add, clamp, clamp_max, div, maximum, mul, neg, sub, trunc
 from .comparison import eq, ge, gt, isnan, le, logical_and, lt, where
