@@ -9,7 +9,7 @@ import pytest
 
 import weft
 from weft.compiled import CompiledFunction
-from weft.runtime.replay.compiled_call import UNKNOWN
+from weft.runtime.replay.native_leaves import UNKNOWN
 from weft.runtime.replay.native import native_code_is_used
 from weft.runtime.replay.usual_arguments import AGAIN, ITEMS, LEAF, LISTED, NAMED, ORDERED, parts_of, structure_of
 

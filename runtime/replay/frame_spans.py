@@ -8,6 +8,9 @@ this is the very same as when the span was learned, running it again can only le
 compares (`guards`) and goes on behind them. It compares every attribute of the module and of those below it, their
 hooks, their classes and the functions these call: whatever changed, Python runs, and what it does is learned anew.
 
+One of the arguments may be new in every call, or show memory that a NumPy array shows too: it comes in when the span
+is taken, as it does with an op (native_inputs.py).
+
 A few functions that are much Python and few ops have spans too (`spanned`): they depend on their arguments alone,
 and what is no tensor among these is part of which function it is.
 
@@ -26,6 +29,7 @@ from ..state.marks import methods, pure_when, spanning
 from ..state.modes import autocasting, state
 from ..state.tensor import Tensor
 from . import native, native_layout, native_text
+from .native_records import is_simple
 
 _MAX_LESSONS = 4  # of one object at one place, unless what was learned has been of use
 _MANY_USES = 16
@@ -42,14 +46,14 @@ class Spans:
 
     def call_module(self, module, args):
         """module(*args), in a call that has not departed."""
-        if autocasting or has_exposed(args):
+        if autocasting:
             return native.call_in_python("call_module", module, *args)
         guards = self._guards(self.frame.position.value, module, Guards().cover, module, args)
         return self._call(module, partial(native.call_in_python, "call_module", module), args, guards)
 
     def call_function(self, function, args):
         """function(*args) of a spanned function."""
-        if autocasting or has_exposed(args):
+        if autocasting:
             return function(*args)
         guards = self._guards(self.frame.position.value, function, Guards().cover_function, args)
         return self._call(function, function, args, guards)
@@ -109,16 +113,42 @@ class Spans:
         return start not in self.full
 
     def _span(self, start, end, args, result):
-        """(numbers of the arguments, end, number of the result, (view, base) numbers), or None."""
+        """(numbers of the arguments, end, number of the result, (view, base) numbers, what comes in), or None."""
         frame = self.frame
         entries = frame.entries[start:end]
-        if any(e.fresh or e.op in (BACKWARD, GRADIENTS, UPDATE) for e in entries):
+        if any(e.op in (BACKWARD, GRADIENTS, UPDATE) for e in entries):
             return None
-        numbers = [self._number(x) for x in (*args, result)]
-        if None in numbers:
+        fresh = self._fresh(entries, args)
+        if fresh is None:
+            return None
+        comes_in = {place for place, *_ in fresh}
+        numbers = [None if k in comes_in else self._number(x) for k, x in enumerate(args)]
+        found = self._number(result)
+        if found is None or numbers.count(None) > len(fresh):
+            return None
+        # Of what is exposed an op reads what is there when it runs, and the span what is there when it begins.
+        if has_exposed([x for k, x in enumerate(args) if k not in comes_in]):
             return None
         roots = [(e.vid, e.root) for e in entries if e.root is not None]
-        return numbers[:-1], end, numbers[-1], roots
+        return numbers, end, found, roots, fresh
+
+    def _fresh(self, entries, args):
+        """(place among the arguments, entry, number, key) of the argument that comes in with an entry; None if more
+        than one does, or something else."""
+        fresh = [(entry, vid, key) for entry in entries for vid, _, key in entry.fresh]
+        if not fresh:
+            return ()
+        entry, vid, key = fresh[0]
+        if len(fresh) > 1 or entry.change is not None or entry.root is not None or not is_simple(entry):
+            return None
+        value = self.frame.tensors[vid]
+        places = [k for k, x in enumerate(args) if value is not None and self._read_of(x) is value]
+        return None if len(places) != 1 or entry.turned else ((places[0], entry, vid, key),)
+
+    def _read_of(self, x):
+        """What ops have read in place of a tensor."""
+        given, copy = self.frame.copies.get(id(x), (x, x))
+        return copy if given is x else x
 
     def _number(self, x):
         return next((k for k, tensor in enumerate(self.frame.tensors) if tensor is x), None)
@@ -205,6 +235,8 @@ class Guards:
     def _add_type(self, kind):
         if kind not in self.types:
             self.types.add(kind)
+            # CPython numbers a class again, after a change, when somebody looks for an attribute.
+            hasattr(kind, "forward")
             self.rows.append((native_text.OF_TYPE, kind, None, native_layout.type_version(kind), []))
 
     def _cover_functions(self, function, functional):

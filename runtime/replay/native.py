@@ -44,6 +44,7 @@ from .native_layout import NotFound, find_layout, wrapper_base
 from .native_records import (
     ProgramWords,
     fill_table,
+    fresh_of_span,
     table_of,
     words_of_argument,
     words_of_entry,
@@ -316,11 +317,12 @@ class NativeReplay:
         self.words[native_text.WHOLE] = 0 if whole is None else id(whole.function)
 
     # --- spans (frame_spans.py) -------------------------------------------------------------------------------------
-    def add_call(self, start, key, enabled, guards, appended, numbers, end, result, roots):
-        """From now on a call of this object at this position, of these numbers, leads to `end` if the guards hold."""
+    def add_call(self, start, key, enabled, guards, appended, numbers, end, result, roots, fresh):
+        """From now on a call of this object at this position, of these numbers, leads to `end` if the guards hold.
+        fresh: as fresh_of_span has it; None stands for its number."""
         held = [appended]
-        codes = table_of(held, [(n,) for n in numbers], 1)
-        rest = id(enabled), end, result, id(appended), *table_of(held, roots, 2)
+        codes = table_of(held, [(native_text.FRESH_CODE if n is None else n,) for n in numbers], 1)
+        rest = id(enabled), end, result, id(appended), *table_of(held, roots, 2), 0, *fresh_of_span(held, fresh)
         self._add_span(start, key, held, guards, codes, rest)
 
     def add_step(self, start, optimizer, guards, updates):

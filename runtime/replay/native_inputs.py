@@ -68,8 +68,14 @@ def _owner(f, array):
 def enter_fresh(f, entry, items, tensors):
     """Number the tensors from outside that come in with an entry, if they are as usual. Of exposed memory (exposure.py)
     the entry reads a copy."""
-    b, fresh, place = f.b, f.load(entry, 8 * t.FRESH), f.b.alloca(PTR)
-    with b.loop(0, f.load(entry, 8 * t.N_FRESH, I64), 1) as i:
+    fresh, n, root = f.load(entry, 8 * t.FRESH), f.load(entry, 8 * t.N_FRESH, I64), f.load(entry, 8 * t.ROOT, I64)
+    enter_all(f, fresh, n, root, items, tensors)
+
+
+def enter_all(f, fresh, n, root, items, tensors):
+    """The same of n records; root: of what is a view, the number of its base, else -1."""
+    b, place = f.b, f.b.alloca(PTR)
+    with b.loop(0, n, 1) as i:
         record = b.offset(fresh, i, 8 * t.FRESH_WORDS)
         x, argument = f.item(items, f.load(record, 8, I64)), b.offset(record, 2, 8)
         b.store(x, place)
@@ -78,7 +84,7 @@ def enter_fresh(f, entry, items, tensors):
             is_exposed = b.cmp("ne", f.load(storage, f.layout.exposed), f.word(t.NONE))
             with b.when(is_exposed):
                 # A view shows the memory itself.
-                f.require(b.cmp("lt", f.load(entry, 8 * t.ROOT, I64), b.i64(0)))
+                f.require(b.cmp("lt", root, b.i64(0)))
                 copy = b.call(PTR, "weft_copied", [f.words, x, argument])
                 f.require(b.cmp("ne", copy, NULL))
                 b.store(copy, place)

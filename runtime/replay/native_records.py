@@ -50,7 +50,7 @@ def words_of_argument(held, key, kind, is_read, may_have_history=False):
 
 def words_of_entry(held, entry):
     """The words of an entry; none of one that Python compares."""
-    if entry.op is None or entry.fresh and not _is_simple(entry):
+    if entry.op is None or entry.fresh and not is_simple(entry):
         return ()
     if entry.op is BACKWARD:
         return _backward_entry(held, entry)
@@ -77,7 +77,7 @@ def words_of_entry(held, entry):
     return [*row, views.ctypes.data, len(views)]
 
 
-def _is_simple(entry):
+def is_simple(entry):
     """Whether native code knows what to do with the tensors that come in with an entry: each does once."""
     once = all(entry.operands.count(vid) == 1 for vid, _, _ in entry.fresh)
     return once and entry.op is not BACKWARD and entry.op is not GRADIENTS
@@ -95,13 +95,19 @@ def _change_entry(held, entry):
 
 
 def _fresh(held, entry):
-    rows = [
-        (
-            *(vid, position, *words_of_argument(held, key, None, True), prod(key[0]) * key[1].itemsize),
-            entry.turned.get(vid, -1),
-        )
-        for vid, position, key in entry.fresh
-    ]
+    rows = [(vid, position, *_rest_of_fresh(held, entry, vid, key)) for vid, position, key in entry.fresh]
+    return table_of(held, rows, native_text.FRESH_WORDS)
+
+
+def _rest_of_fresh(held, entry, vid, key):
+    argument = words_of_argument(held, key, None, True)
+    return *argument, prod(key[0]) * key[1].itemsize, entry.turned.get(vid, -1)
+
+
+def fresh_of_span(held, fresh):
+    """What comes in with a span: (place among its arguments, entry, number, key) each, which native code knows of an
+    entry alone too."""
+    rows = [(vid, place, *_rest_of_fresh(held, entry, vid, key)) for place, entry, vid, key in fresh]
     return table_of(held, rows, native_text.FRESH_WORDS)
 
 

@@ -1,6 +1,7 @@
 """IR text of calls that are taken as a whole in a usual call (native_text.py); frame_spans.py says what spans are."""
 
 from ...compiler.emit.builder import F64, I32, I64, PTR
+from . import native_inputs
 from . import native_text as t
 from .native_text import NULL, Callable, Helper, Method
 
@@ -87,6 +88,9 @@ def _take_span(module, layout):
     f.same(f.mode(t.MODE_NAME), f.load(span, 8 * t.SPAN_MODE))
     f.require_operands(b.offset(args, layout.tuple_items, 1), f.load(span, 8 * t.CODES), n, tensors)
     f.require_true("weft_match_guards", span)
+    # Last of all that may fail: one at most comes in, and nothing else has been done.
+    fresh, n_fresh = f.load(span, 8 * t.SPAN_FRESH), f.load(span, 8 * t.N_SPAN_FRESH, I64)
+    native_inputs.enter_all(f, fresh, n_fresh, b.i64(-1), b.offset(args, layout.tuple_items, 1), tensors)
     appended, roots = f.load(span, 8 * t.APPENDED), f.load(span, 8 * t.ROOTS)
     with b.loop(0, f.load(appended, layout.size, I64), 1) as i:
         f.append(t.NUMBERS, f.item(f.load(appended, layout.list_items), i))

@@ -113,9 +113,9 @@ GIVEN_NAME, N_SHOWN = 13, 14
 CHANGE_WORDS = 15
 # The words of a span (frame_spans.py): the object that is called, the numbers of its arguments, what must be as it was,
 # gradient mode, the position after it (-1: never), the number of the result, a list of numbers it appends, numbers of
-# views and their bases, how often it was taken.
+# views and their bases, how often it was taken, what comes in with it (as of an entry, but among its own arguments).
 KEY, CODES, N_CODES, GUARDS, N_GUARDS, SPAN_MODE, END, RESULT, APPENDED, ROOTS, N_ROOTS, USES = range(12)
-SPAN_WORDS = 12
+SPAN_FRESH, N_SPAN_FRESH, SPAN_WORDS = 12, 13, 14
 UPDATE_WORDS = 4  # of an optimizer's step, in place of numbers of arguments: params, states, names, numbers
 # The words of a guard: which kind, an object, a container, its size, the (key, value) pairs in it, the object's class.
 KIND, OBJECT, CONTAINER, SIZE, PAIRS, CLASS = range(6)
