@@ -9,8 +9,8 @@ import pytest
 
 import weft
 from weft.compiled import CompiledFunction
-from weft.runtime.replay.native_leaves import UNKNOWN
 from weft.runtime.replay.native import native_code_is_used
+from weft.runtime.replay.native_leaves import UNKNOWN
 from weft.runtime.replay.usual_arguments import AGAIN, ITEMS, LEAF, LISTED, NAMED, ORDERED, parts_of, structure_of
 
 Pair = namedtuple("Pair", "left right")
