@@ -38,8 +38,8 @@ def test_the_quicker_way_is_taken():
     assert not contest_over(2e-6, 1e-6).is_eager
 
 
-def test_a_replay_that_is_hardly_slower_is_kept():
-    assert not contest_over(1.00e-6, 1.02e-6).is_eager
+def test_a_replay_that_is_hardly_slower_is_slower():
+    assert contest_over(1.00e-6, 1.01e-6).is_eager and not contest_over(1.01e-6, 1.00e-6).is_eager
 
 
 def test_a_call_that_had_to_wait_decides_nothing():
