@@ -80,7 +80,8 @@ class Contest:
                 return None
             self.seconds = {REPLAYED: [], EAGER: [], WARMING: []}
             self.limit = (_LONG_IN_PYTHON if runs_python(usual) else _LONG) if is_few else 0.0
-        return TRIAL[self._n_tried]
+        # Whoever calls in the middle of this, such as a finalizer, may come when the last one has just been timed.
+        return TRIAL[self._n_tried] if self._n_tried < len(TRIAL) else None
 
     def is_going_on(self):
         """Whether calls are being timed."""

@@ -263,6 +263,30 @@ def test_an_error_is_no_measurement():
     assert compiled._contest._n_tried == 2
 
 
+def test_a_call_that_comes_when_the_last_one_of_a_trial_has_just_been_timed():
+    compiled = weft.compile(lambda x: x * 3)
+    for _ in range(6):
+        compiled(weft.ones(2))
+    contest, ended = compiled._contest, []
+
+    class Ending(Contest):
+        __slots__ = ()
+
+        def end(self, is_eager):
+            compiled._n_left.value = 0
+            ended.append(compiled(weft.ones(2)).tolist())
+            return super().end(is_eager)
+
+    contest = compiled._contest = Ending()
+    compiled._n_besides = 0
+    for _ in range(4 * len(TRIAL)):
+        compiled._n_left.value = 0
+        assert compiled(weft.ones(2)).tolist() == [3, 3]
+        if ended:
+            break
+    assert ended == [[3, 3]] and not contest.is_going_on()
+
+
 def test_in_a_compiled_call_nothing_is_timed():
     inner = weft.compile(lambda x: x * 3)
     for _ in range(5):
