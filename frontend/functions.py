@@ -13,6 +13,7 @@ from .compiler.ops import (
     comparison,
     contraction,
     derived,
+    division,
     indexing,
     neural,
     spelling,
@@ -88,12 +89,12 @@ def div(input, other, *, rounding_mode=None, out=None):
 
 def _rounded_quotient(input, other, rounding_mode):
     if rounding_mode == "floor":
-        return arithmetic.floor_divide(input, other)
+        return division.floor_divide(input, other)
     if rounding_mode != "trunc":
         raise RuntimeError(f"div: rounding_mode must be None, 'floor' or 'trunc', got {rounding_mode!r}")
     quotient = arithmetic.trunc(arithmetic.div(input, other))
     whole = _is_whole(input) and _is_whole(other)
-    return to_dtype(quotient, arithmetic.floor_divide(input, other).dtype) if whole else quotient
+    return to_dtype(quotient, division.floor_divide(input, other).dtype) if whole else quotient
 
 
 def clone(input, *, memory_format=None):
@@ -128,7 +129,7 @@ def pow(input, exponent):
             exponent = int(exponent)
         return neural.power(tensor_of("pow", input), exponent=rounded(exponent, input.dtype))
     if _is_whole(input) and _is_whole(exponent):
-        return arithmetic.integer_pow(input, exponent)
+        return division.integer_pow(input, exponent)
     if isinstance(input, (int, float)) and exponent.dtype.is_floating_point:
         return spelling.rpow(exponent, base=rounded(float(input), exponent.dtype))
     return TABLE["pow"](_zero_dim(input, exponent), exponent)

@@ -7,7 +7,7 @@ from . import inplace, pickling, reshaping, shaping, tensor_hooks, tensor_method
 from .autograd import backward as run_backward
 from .compiler.dtypes import bfloat16
 from .compiler.later import later
-from .compiler.ops import TABLE, arithmetic, derived, neural, transcendental, view
+from .compiler.ops import TABLE, arithmetic, derived, division, neural, transcendental, view
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
 from .compiler.storage import readable, rounded
@@ -121,7 +121,7 @@ def _div_(self, other, *, rounding_mode=None):
     if rounding_mode is None:
         return apply_inplace(arithmetic.div, self, (self, other), {})
     if rounding_mode == "floor":
-        return apply_inplace(arithmetic.floor_divide, self, (self, other), {})
+        return apply_inplace(division.floor_divide, self, (self, other), {})
     quotient = f.div(self, other, rounding_mode=rounding_mode)
     check_fits("div", self, quotient)
     return overwrite(self, quotient)
@@ -167,7 +167,7 @@ def _pow_(self, exponent):
     exponent = f.operand(exponent)
     if isinstance(exponent, Tensor):
         whole = self.dtype.category < 2 and exponent.dtype.category < 2
-        return apply_inplace(arithmetic.integer_pow if whole else transcendental.pow_, self, (self, exponent), {})
+        return apply_inplace(division.integer_pow if whole else transcendental.pow_, self, (self, exponent), {})
     return apply_inplace(neural.power, self, (self,), {"exponent": rounded(exponent, self.dtype)})
 
 

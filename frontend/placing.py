@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 
 from .compiler import dtypes
-from .compiler.ops import arithmetic, indexing, scattering, view
+from .compiler.ops import arithmetic, division, indexing, scattering, view
 from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .composed import diagonal, select
@@ -269,7 +269,7 @@ def _scattered_mean(base, axis, index, src, include_self):
     counts = counts + 1 if include_self else arithmetic.maximum(counts, 1)
     if base.dtype.is_floating_point:
         return total / to_dtype(counts, base.dtype)
-    return to_dtype(arithmetic.floor_divide(total, counts), base.dtype)
+    return to_dtype(division.floor_divide(total, counts), base.dtype)
 
 
 METHODS = str.split("""

@@ -354,3 +354,23 @@ def test_what_differs_between_long_lists_is_said_shortly():
     said = f.explain()
     assert "xs[4]: float32[3] -> float32[2]" in said
     assert "xs: (float32[3], float32[3], ... 9 in all) -> (float32[3], float32[3], ... 12 in all)" in said
+
+
+def test_calls_that_raise_after_a_backward_keep_nothing_of_the_calls_before():
+    """What a gradient was before the call led, by its history, to the call before, and so to all of them."""
+    w = randn(3, 4, requires_grad=True)
+
+    @weft.compile
+    def step(x):
+        w.grad = None
+        (x * w).square().sum().backward(create_graph=True)
+        raise ValueError
+
+    counts = []
+    for call in range(60):
+        with pytest.raises(ValueError):
+            step(weft.ones(3, 4))
+        if call in (29, 59):
+            gc.collect()
+            counts.append(sum(isinstance(x, weft.Tensor) for x in gc.get_objects()))
+    assert counts[1] <= counts[0] + 5

@@ -4,8 +4,9 @@ from .. import dtypes
 from ..extent import real
 from ..shapes import broadcast_shapes
 from . import samples
-from .arithmetic import abs_, add, clamp_min, div, integer_pow, mul, neg, reciprocal, rsqrt, sign, sqrt, sub
+from .arithmetic import abs_, add, clamp_min, div, mul, neg, reciprocal, rsqrt, sign, sqrt, sub
 from .comparison import cast, eq, ge, gt, le, logical_and, lt, ne, where
+from .division import integer_pow
 from .kinds import composite, elementwise, require_floating
 from .reduction import sum_
 from .samples import Sample

@@ -7,8 +7,9 @@ import numpy as np
 
 from ..casting import widened
 from ..compiler.dtypes import int64
-from ..compiler.ops.arithmetic import floor, remainder
+from ..compiler.ops.arithmetic import floor
 from ..compiler.ops.comparison import cast, where
+from ..compiler.ops.division import remainder
 from ..compiler.ops.table import OpError
 from ..creation import as_tensor
 from ..functions import gather, matmul

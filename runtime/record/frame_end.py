@@ -79,6 +79,8 @@ def _release(frame, needed):
         if tensor._node is not None or not (tensor._requires_grad and tensor._meta.history):
             tensor._frame = None
     frame.tensors, frame.bound, frame.views, frame.owners, frame.nodes = [], {}, {}, {}, {}
+    # What gradients were before may have a history that leads to the call before, and so on.
+    frame.changed_gradients, frame.remembered = [], []
     if frame.graph_node is None:
         # Computed now or in the middle of the call: its graph may still be asked for.
         frame.ends_freed = any(t._frame is frame for t in left)
