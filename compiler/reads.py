@@ -11,7 +11,7 @@ from math import prod
 from .access import accesses
 
 # Costs (ops/table.py) of ops that are computed once and kept, not computed again.
-_DEAR = ("function", "remainder", "gather")
+_DEAR = ("function", "gather")
 
 
 def is_expensive(value):

@@ -131,7 +131,7 @@ AVX512 = Target(
     n_registers=32,
     memory_ns=0.3,
     gather_ns=5.0,
-    costs_ns={"cheap": 0.2, "divide": 3.0, "remainder": 3.0, "function": 4.0},
+    costs_ns={"cheap": 0.2, "divide": 3.0, "function": 4.0},
     flops_per_ns={"f32": 100, "f64": 50},
     converts_halves=True,
 )
@@ -144,7 +144,7 @@ AVX2 = Target(
     n_registers=16,
     memory_ns=0.3,
     gather_ns=5.0,
-    costs_ns={"cheap": 0.2, "divide": 3.0, "remainder": 3.0, "function": 4.0},
+    costs_ns={"cheap": 0.2, "divide": 3.0, "function": 4.0},
     flops_per_ns={"f32": 100, "f64": 50},
 )
 # A warp is one vector of 32 lanes, which is also how many lanes sums have (emit/reduce.py), so sums have the bits they
@@ -157,7 +157,7 @@ GPU = Target(
     # One warp waits for what it reads, a few loads at a time.
     memory_ns=10.0,
     gather_ns=5.0,
-    costs_ns={"cheap": 0.2, "divide": 3.0, "remainder": 3.0, "function": 4.0},
+    costs_ns={"cheap": 0.2, "divide": 3.0, "function": 4.0},
     flops_per_ns={"f32": 100, "f64": 50},
     # Rows of up to 512 elements stay in registers, 16 of each thread.
     short_row=16,

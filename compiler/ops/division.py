@@ -118,7 +118,7 @@ fmod = elementwise(
     oracle="fmod",
     extra={"eager_only": _few_integers},
     traits=frozenset(["checks-integers"]),
-    cost="remainder",
+    cost="function",
     doc="The remainder of input / other with the sign of input.",
     spelling=Spelling(operands=2, numbers="other"),
 )
@@ -133,7 +133,7 @@ remainder = elementwise(
     oracle="remainder",
     extra={"eager_only": _few_integers},
     traits=frozenset(["checks-integers"]),
-    cost="remainder",
+    cost="function",
     doc="The remainder of input / other with the sign of other.",
     spelling=Spelling(operands=2),
 )

@@ -13,8 +13,8 @@ An entry holds every fact about one op, in this order:
                 operand's shape and converts it to the operand's dtype: a rule is calculus only.
     kernel      how compiled programs compute it (compiler/kernels/): what passes ask, they ask this object
     lower       what the code generator needs: for elementwise ops a function of the builder and registers
-    cost        of one element: "cheap" as an addition (also of a few), "divide", "remainder", "function" of dozens of
-                instructions, or "gather"
+    cost        of one element: "cheap" as an addition (also of a few), "divide", "function" of dozens of instructions,
+                or "gather"
     on_complex  the NumPy function for complex operands, or True where `evaluate` or `decompose` does for them too.
                 None: they are refused. Views and what only moves elements take all types.
     traits      words for what else passes must know:

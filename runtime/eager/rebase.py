@@ -179,9 +179,10 @@ def set_apart(detached):
 def take_memory(target, other):
     """Let the target have the memory of another tensor: what `x.data = other` does.
 
-    Whatever it was a view of, it shows no part of that any more; and its own views show what it was, together.
+    Whatever it was a view of, it shows no part of that any more; and its own views show what it was, together. A graph
+    that needs what it was in another shape would take that of the new one: then its version is another too.
     """
-    views = views_of(target)
+    views, shape = views_of(target), target.array.shape
     if views:
         was = tensor_of(target._data)
         was._storage, was._node, was._requires_grad = target._storage, target._node, target._requires_grad
@@ -189,6 +190,8 @@ def take_memory(target, other):
             shown._base = was
     target._base = None
     target.replace_memory(other)
+    if target.array.shape != shape:
+        target.bump_version()
 
 
 def rebase(target, edge):

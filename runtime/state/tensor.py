@@ -180,17 +180,14 @@ class Tensor(metaclass=TensorType):
         own.version, own.sharers, own.changes, own.exposed = version, theirs.sharers, theirs.changes, theirs.exposed
 
     def replace_memory(self, other):
-        """Let self have the memory of `other`, and keep its version: what `x.data = other` does. A graph that needs
-        what self was in another shape would take that of the new one: then the version is another too."""
-        old, has_shape = storage_of(self), self._data is not None and self._data.shape == other.array.shape
+        """Let self have the memory of `other`, and keep its version: what `x.data = other` does."""
+        old = storage_of(self)
         # A program of a finished call may read what this tensor was.
         old.changes = old.changes or [0]
         self.tell_readers()
         old.changes[0] += 1
         self._data = other.array
         self._share_memory(other, old.__class__)
-        if not has_shape:
-            self.bump_version()
 
     def watch(self):
         """Something that counts as a sharer as long as it lives: changes of the memory then happen one by one, also in
