@@ -114,7 +114,8 @@ def described(value):
         return "an array that cannot be compared: weft.tensor(array), made outside, may be read"
     if isinstance(value, (list, dict, set)):
         return f"a {type(value).__name__}, which may change unseen"
-    return f"a {type(value).__qualname__}, which may do anything"
+    name = type(value).__qualname__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}, which may do anything"
 
 
 def _is_bare_error(kind):
