@@ -25,14 +25,14 @@ BLOCK = 8
 PADDING = 8
 
 
-def scratch_elements(n):
-    """For matrices of n rows."""
-    return n * (n + PADDING)
+def scratch_elements(m, n):
+    """For m by n matrices."""
+    return m * (n + PADDING)
 
 
-def cofactors_scratch(n):
+def cofactors_scratch(m, n):
     """Elements for them, of 4 bytes at least: two matrices, and the order of rows and columns."""
-    return scratch_elements(n) + n * n + 4 * n
+    return scratch_elements(m, n) + n * n + 4 * n
 
 
 def emit_cholesky(module, element):
@@ -113,25 +113,27 @@ def emit_lu(module, element):
     of the rows of P A, all as elements. Without `pivoted` no rows are exchanged. Where a pivot is 0, so is its column
     of L."""
     b, steps = _begin(module, "lu", element, ["a", "out"], ["m", "n", "pivoted"])
-    a, out, first, count, m, n, pivoted, _ = b.arguments
-    size, k = b.mul(m, n), b.intrinsic("smin", m, n)
+    a, out, first, count, m, n, pivoted, lu = b.arguments
+    size, k, stride = b.mul(m, n), b.intrinsic("smin", m, n), steps.padded(n)
     with b.loop(first, b.add(first, count), 1) as matrix:
-        lu = steps.at(out, b.mul(matrix, b.add(size, b.add(k, m))))
-        exchanged, order = steps.at(lu, size), steps.at(lu, b.add(size, k))
-        steps.copy(lu, steps.at(a, b.mul(matrix, size)), size)
+        source, target = steps.at(a, b.mul(matrix, size)), steps.at(out, b.mul(matrix, b.add(size, b.add(k, m))))
+        exchanged, order = steps.at(target, size), steps.at(target, b.add(size, k))
         with b.loop(0, m, 1) as i:
+            steps.copy(steps.at(lu, b.mul(i, stride)), steps.at(source, b.mul(i, n)), n)
             steps.put(order, i, b.convert(i, element))
 
         def chosen(j):
-            found = b.select(b.cmp("ne", pivoted, b.i64(0)), _position_of_pivot(b, steps, lu, m, n, j), j)
+            found = b.select(b.cmp("ne", pivoted, b.i64(0)), _position_of_pivot(b, steps, lu, m, stride, j), j)
             steps.put(exchanged, j, b.convert(b.add(found, b.i64(1)), element))
             return found
 
         def exchange(i, j):
-            steps.exchange(lu, n, n, i, j)
+            steps.exchange(lu, stride, n, i, j)
             steps.exchange_numbers(order, i, j)
 
-        _eliminated(b, steps, (lu, n), (m, n, k), chosen, exchange)
+        _eliminated(b, steps, (lu, stride), (m, n, k), chosen, exchange)
+        with b.loop(0, m, 1) as i:
+            steps.copy(steps.at(target, b.mul(i, n)), steps.at(lu, b.mul(i, stride)), n)
     b.finish()
 
 

@@ -82,7 +82,7 @@ def _by_matrices(name, infer, emit, sizes, n_flops, n_scratch=_scratch_elements,
     operands and their attributes; `n_flops` gives those of one matrix, `n_scratch` the elements of scratch memory."""
 
     def scratch(element, shapes, attributes):
-        return n_scratch(shapes[0][-1]) * SIZES[element]
+        return n_scratch(*shapes[0][-2:]) * SIZES[element]
 
     kernel = UnitRoutine(
         name.removesuffix("_rows"),
@@ -129,7 +129,7 @@ triangular_rows = _by_matrices(
     _factorization("emit_triangular"),
     lambda shapes, a: (*shapes[1][-2:], int(a["upper"]), int(a["unit"])),
     lambda shapes, attributes: shapes[1][-1] * shapes[1][-2] * shapes[1][-2],
-    n_scratch=lambda n: 0,
+    n_scratch=lambda m, n: 0,
     samples=lambda: [
         Sample((_matrix(k, t), samples.numbers(k + 9, y)), {"upper": upper, "unit": unit})
         for k, (t, y) in enumerate(_PAIRS)
@@ -188,7 +188,6 @@ lu_rows = _by_matrices(
     _factorization("emit_lu"),
     lambda shapes, a: (*shapes[0][-2:], int(a["pivot"])),
     lambda shapes, attributes: prod(shapes[0][-2:]) * min(shapes[0][-2:]),
-    n_scratch=lambda n: 0,
     samples=lambda: [Sample((_matrix(k, s),), {"pivot": True}) for k, s in enumerate((*_SQUARE, (2, 11, 9), (9, 19)))],
     oracle=lambda torch, a, pivot: _torch_lu(torch, a.detach()),
 )
