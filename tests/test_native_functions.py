@@ -205,6 +205,21 @@ def test_values_that_a_function_reads_are_read_in_every_call():
         assert weft.allclose(x, weft.tensor([k, k + 1, k + 1, k])) == (k == 0)
 
 
+def test_what_comes_before_a_read_is_computed_once(monkeypatch):
+    """A function that cannot be noted to its end is not answered from its beginning."""
+    decomposed, svd = [], np.linalg.svd
+
+    def counting(*args, **kwargs):
+        decomposed.append(args)
+        return svd(*args, **kwargs)
+
+    monkeypatch.setattr(np.linalg, "svd", counting)
+    x = weft.tensor(np.random.default_rng(0).standard_normal((4, 3)))
+    for _ in range(3 * TIMES):
+        weft.linalg.lstsq(x, x, driver="gelsd")
+    assert len(decomposed) == 3 * TIMES
+
+
 def test_classes_of_users_and_modes_go_to_python():
     class Mine(weft.Tensor):
         pass

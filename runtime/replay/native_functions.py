@@ -359,6 +359,8 @@ def learn(place, wanted, args, kwargs):
         default_generator.__setstate__(drawn)
         marks.hopeless.add(place)
         return
+    if made is None:
+        return
     results = list(made) if isinstance(made, tuple) else [made]
     if not noter.steps or not all(x.__class__ is Noted and x.noter is noter or _is_plain(x) for x in results):
         return
