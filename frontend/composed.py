@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 
 from .casting import widened
-from .compiler.dtypes import dtype_of, promote
+from .compiler.dtypes import bool_, dtype_of, promote
 from .compiler.ops import arithmetic, comparison, derived, indexing, scattering, spelling, view
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis, whole_number
@@ -94,7 +94,7 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
 def count_nonzero(input, dim=None):
     if input.__class__ is not Tensor:
         tensor_of("count_nonzero", input)
-    return (input != 0).sum(dim)
+    return (input if input.dtype is bool_ else input != 0).sum(dim)
 
 
 def inner(input, other):

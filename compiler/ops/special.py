@@ -137,9 +137,9 @@ _ERFCX = (
 )
 
 
-def _erfcx_positive(x):
+def _erfcx_positive(x, n_terms=len(_ERFCX)):
     """exp(x^2) erfc(x) for x >= 0."""
-    return div(_chebyshev(sub(div(6.0, add(x, 3.0)), 1.0), _ERFCX), add(x, 1.0))
+    return div(_chebyshev(sub(div(6.0, add(x, 3.0)), 1.0), _ERFCX[:n_terms]), add(x, 1.0))
 
 
 def _erfcx(x):
@@ -153,11 +153,19 @@ def _erfc(x):
     return where(lt(a, 0.5), sub(1.0, erf(x)), where(lt(x, 0.0), sub(2.0, tail), tail))
 
 
+def _rough_erfc(x):
+    """The tail alone, without what is left of it below 1e-10."""
+    a = abs_(x)
+    tail = mul(exp(neg(mul(a, a))), _erfcx_positive(a, n_terms=14))
+    return where(lt(x, 0.0), sub(2.0, tail), tail)
+
+
 _TWO_OVER_ROOT_PI = 2.0 / math.sqrt(math.pi)
 erfc = _special(
     "erfc",
     _erfc,
     lambda g, out, x: mul(mul(g, -_TWO_OVER_ROOT_PI), exp(neg(mul(x, x)))),
+    rough=_rough_erfc,
     doc="1 - erf(x), exact also where x is large.",
     spelling=Spelling(special="erfc"),
 )
