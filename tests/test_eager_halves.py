@@ -146,3 +146,17 @@ def test_native_code_takes_them():
         for _ in range(OFTEN):
             call()
         assert (native_calls(call) >= 1) is IS_NATIVE
+
+
+@pytest.mark.parametrize("shape", [(70, 96), (64, 65), (33, 40), (5, 64, 48), (2, 3, 50, 20), (3, 2, 2, 40, 32)])
+def test_what_lies_turned_is_read_in_blocks(shape):
+    """Rows and columns exchanged, of all types that native code holds, alone and beside what is not turned."""
+    rng = np.random.default_rng(0)
+    for dtype in (*HALVES, weft.float32, weft.float64, weft.int64, weft.bool):
+        x = weft.from_numpy(rng.integers(-9, 9, shape)).to(dtype)
+        y = weft.from_numpy(rng.integers(-9, 9, (*shape[:-2], shape[-1], shape[-2]))).to(dtype)
+        turned = x.transpose(-1, -2)
+        expected = [np.ascontiguousarray(turned.float().numpy()), turned.float().numpy() * y.float().numpy()]
+        for _ in range(OFTEN):
+            found = [turned.contiguous(), turned & y if dtype is weft.bool else turned * y]
+            assert all(a.is_contiguous() and (a.float().numpy() == b).all() for a, b in zip(found, expected))

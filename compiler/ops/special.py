@@ -137,7 +137,7 @@ _ERFCX = (
 )
 
 
-def _erfcx_positive(x, n_terms=len(_ERFCX)):
+def _erfcx_positive(x, n_terms=None):
     """exp(x^2) erfc(x) for x >= 0."""
     return div(_chebyshev(sub(div(6.0, add(x, 3.0)), 1.0), _ERFCX[:n_terms]), add(x, 1.0))
 

@@ -48,6 +48,7 @@ MOST_SOLVED = 1 << 14  # elements of a matrix that is factorized while the inter
 MOST_DIVIDED = 1 << 10  # integers by a single one
 MOST_ROUNDS_OF_FEW = 1 << 12  # of rounds of less than 16 elements, for which NumPy has better ways
 STRIDED = eager_kernels.STRIDED
+_BLOCKS = (32, 64, 16, 48, 40, 50, 25, 24, 20)  # elements, the best ones first
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
 _CLASSES = {int64: int, float64: float}  # of numbers
 _TYPES = (float32, float64, bool_, int64, int32)
@@ -329,8 +330,8 @@ class Builder:
             raise NoSteps(f"{op.name} of a number as a bool")
         if not lying:
             operands = [self.converted(x, dtype) for x, dtype in zip(operands, types)]
-        *outer, (size, inner) = _loops(operands, out)
-        n, checks = len(operands), eager_kernels.looks_at(op, types)
+        n, checks, loops = len(operands), eager_kernels.looks_at(op, types), _loops(operands, out)
+        *outer, (size, inner) = loops if checks or len(loops) > MOST_LOOPS else _in_blocks(loops)
         if "multiplies" in op.traits and int64 in types and size > MOST_DIVIDED and inner[n - 1] == 0:
             raise NoSteps("many integers that are divided by one, which NumPy does by multiplying")
         flags = [self.new_value((), int64)] if checks else []
@@ -472,6 +473,20 @@ def _loops(operands, out):
         # Elements of the result that are not in a row are written one by one.
         loops = [(1, (*[0 if x.is_number else 1 for x in operands], 1)), *loops]
     return loops[::-1]
+
+
+def _in_blocks(loops):
+    """The loops, the innermost in blocks around which the one before turns, where that one is what moves an operand
+    from element to element: then the lines that a block reads are still in the cache when their next elements are."""
+    if len(loops) < 2:
+        return loops
+    (rows, by_row), (n, by_element) = loops[-2:]
+    turned = any(x > 1 and y == 1 for x, y in zip(by_element[:-1], by_row[:-1]))
+    block = next((k for k in _BLOCKS if n % k == 0), None) if turned and n > _BLOCKS[0] else None
+    if block is None:
+        return loops
+    blocks = (n // block, tuple([s * block for s in by_element]))
+    return [*loops[:-2], blocks, (rows, by_row), (block, by_element)]
 
 
 def _in_bytes(strides, values):
