@@ -44,20 +44,21 @@ def diagflat(input, offset=0):
 def tril_indices(row, col, offset=0, *, dtype=None, **placement):
     """(2, n): rows and columns of the lower triangle of a matrix."""
     check_placement("tril_indices", placement)
-    return _triangle_indices(np.tril_indices, row, col, offset, dtype)
+    return _triangle_indices(np.greater_equal, row, col, offset, dtype)
 
 
 def triu_indices(row, col, offset=0, *, dtype=None, **placement):
     """(2, n): rows and columns of the upper triangle of a matrix."""
     check_placement("triu_indices", placement)
-    return _triangle_indices(np.triu_indices, row, col, offset, dtype)
+    return _triangle_indices(np.less_equal, row, col, offset, dtype)
 
 
-def _triangle_indices(positions, row, col, offset, dtype):
+def _triangle_indices(is_in, row, col, offset, dtype):
     if row < 0 or col < 0:
         raise RuntimeError(f"row and col must be non-negative, got {row} and {col}")
-    found = np.stack(positions(row, offset, col))
-    return tensor_of(np.ascontiguousarray(found, dtype=dtype_of(dtype or dtypes.int64).numpy))
+    # What row + offset is compared with is the column.
+    found = is_in(np.arange(offset, row + offset)[:, None], np.arange(col)).nonzero()
+    return tensor_of(np.array(found, dtype=dtype_of(dtype or dtypes.int64).numpy))
 
 
 # --- order of elements ------------------------------------------------------------------------------------------------

@@ -32,9 +32,11 @@ def inplace_form(function):
 
 def written(name, target, new):
     """The target, after its values became those of `new`: of its shape, and of a type that converts to its own."""
-    check_fits(name, target, new)
-    if new.dtype is not target.dtype:
-        new = comparison.cast(new, dtype=target.dtype)
+    to, data = target._data, new._data
+    if to is None or data is None or to.dtype is not data.dtype or to.shape != data.shape:
+        check_fits(name, target, new)
+        if new.dtype is not target.dtype:
+            new = comparison.cast(new, dtype=target.dtype)
     return apply_inplace(view.clone, target, (new,), {})
 
 

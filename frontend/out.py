@@ -110,7 +110,7 @@ def _change_at_once(op, out, operands):
     if data is None or not data.ndim or out._requires_grad:
         return False
     for x in operands:
-        if isinstance(x, Tensor) and (x._requires_grad or not _known_apart(x, out)):
+        if isinstance(x, Tensor) and (x._requires_grad or not (_known_apart(x, out) or _are_apart(x._data, data))):
             return False
     return native_change()(op, out, operands, _NONE)
 
@@ -178,7 +178,7 @@ def check_apart(name, operands, targets):
             check_apart(name, x, targets)
         elif isinstance(x, Tensor):
             for target in targets:
-                if isinstance(target, Tensor) and not _known_apart(x, target):
+                if isinstance(target, Tensor) and not (_known_apart(x, target) or _are_apart(x._data, target._data)):
                     _check_memory(name, x, target)
 
 
@@ -200,6 +200,11 @@ def _known_apart(x, y):
         return not (ours or theirs or _NEW).exposed
     shared = ours is theirs or ours.sharers is not None and ours.sharers is theirs.sharers
     return not (shared or ours.exposed or theirs.exposed)
+
+
+def _are_apart(x, y):
+    """Whether arrays, None of what is pending, have no byte between them, from the first to the last."""
+    return x is not None and y is not None and not np.may_share_memory(x, y)
 
 
 def _overlap(x, y):

@@ -386,3 +386,52 @@ def test_large_tensors_made_of_nothing_have_memory_of_their_own():
         shown = weft.ones(600, 600).numpy()
         assert weft.zeros(600, 600).sum().item() == 0.0 and shown.min() == 1.0
     assert [x[0, 0].item() for x in kept] == [float(k) for k in range(30)]
+
+
+# --- out= -------------------------------------------------------------------------------------------------------------
+OUT = {
+    "exp": (lambda a, b, o: weft.exp(a, out=o), lambda a, b: weft.exp(a)),
+    "add": (lambda a, b, o: weft.add(a, b, out=o), lambda a, b: a + b),
+    "sub of a number": (lambda a, b, o: weft.sub(a, 2.0, out=o), lambda a, b: a - 2.0),
+    "maximum": (lambda a, b, o: weft.maximum(a, b, out=o), lambda a, b: weft.maximum(a, b)),
+    "where": (lambda a, b, o: weft.where(a > 0, a, b, out=o), lambda a, b: weft.where(a > 0, a, b)),
+    "cumsum": (lambda a, b, o: weft.cumsum(a, 1, out=o), lambda a, b: a.cumsum(1)),
+    "matmul": (lambda a, b, o: weft.matmul(a, b, out=o), lambda a, b: a @ b),
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_out_has_the_bits_of_the_result_and_counts_as_a_change(name):
+    write, plain = OUT[name]
+    a, b, out = (weft.tensor(numbers(4, 4, seed=k)) for k in range(3))
+    shared = weft.from_numpy(numbers(4, 4, seed=3))
+    for target in (out, shared, out[:], weft.zeros(4, 8)[:, ::2]):
+        for _ in range(TIMES):
+            before = target._version
+            assert write(a, b, target) is target
+            assert target.numpy().tobytes() == plain(a, b).numpy().tobytes()
+            assert target._version > before
+
+
+def test_out_over_a_part_of_an_operand_is_refused_each_time():
+    memory = numbers(20)
+    whole = weft.tensor(memory)
+    of_arrays = weft.from_numpy(memory[:10]), weft.from_numpy(memory[5:15])
+    for _ in range(TIMES):
+        weft.exp(whole[:10], out=whole[10:])
+        for x, out in ((whole[:10], whole[5:15]), of_arrays):
+            with pytest.raises(RuntimeError, match="single memory location"):
+                weft.exp(x, out=out)
+            with pytest.raises(RuntimeError, match="single memory location"):
+                weft.cumsum(x, 0, out=out)
+
+
+def test_out_is_refused_where_gradients_are_recorded_also_after_calls_without():
+    x, out = weft.tensor(numbers(3, 3)), weft.zeros(3, 3)
+    for _ in range(TIMES):
+        weft.exp(x, out=out)
+    x.requires_grad_()
+    with pytest.raises(RuntimeError, match="automatic differentiation"):
+        weft.exp(x, out=out)
+    with weft.no_grad():
+        assert weft.exp(x, out=out) is out

@@ -83,3 +83,58 @@ def test_pytorch_finds_the_same(dtype):
         sequence, wanted = rows(9, dtype, (3,)), values(dtype)
         expected = torch.searchsorted(torch.tensor(sequence), torch.tensor(wanted), right=right)
         assert weft.searchsorted(weft.tensor(sequence), weft.tensor(wanted), right=right).tolist() == expected.tolist()
+
+
+# --- few elements, which are compared one with another ----------------------------------------------------------------
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.float32, np.bool_])
+def test_modes_of_short_rows_are_those_found_row_by_row(kind):
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        shape = tuple(rng.integers(1, 6, rng.integers(1, 4)))
+        x = rng.integers(-2, 3, shape).astype(kind)
+        if kind is np.float32:
+            x = x * np.where(rng.random(shape) < 0.5, -1, 1).astype(kind)
+        axis = int(rng.integers(0, len(shape)))
+        found = weft.mode(weft.tensor(x), axis)
+        lines = np.moveaxis(x, axis, -1)
+        expected = [_mode_of(line) for line in lines.reshape(-1, lines.shape[-1])]
+        assert found.indices.numpy().reshape(-1).tolist() == expected
+        assert np.array_equal(
+            found.values.numpy(), np.take_along_axis(lines, found.indices.numpy()[..., None], -1)[..., 0]
+        )
+
+
+def _mode_of(line):
+    """The last position of the most frequent number, of equally frequent ones the smallest."""
+    line = line.tolist()
+    wanted = min(line, key=lambda x: (-line.count(x), x))
+    return max(k for k, x in enumerate(line) if x == wanted)
+
+
+def test_the_mode_of_rows_with_nan_counts_each_nan_alone():
+    nan = float("nan")
+    assert weft.tensor([[nan, 2.0, nan, 2.0], [nan, nan, nan, 1.0]]).mode(1).indices.tolist() == [3, 3]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("invert", [False, True])
+def test_isin_of_few_and_of_many_is_pytorchs(invert):
+    import torch
+
+    x = np.array([1.0, np.nan, 0.0, -0.0, 3.0, np.inf], np.float32)
+    for elements, wanted in ((x, x), (x[:0], x), (x, x[:0]), (np.arange(300).reshape(3, 100) % 7, np.arange(0, 90, 3))):
+        given = [(library.tensor(elements), library.tensor(wanted)) for library in (torch, weft)]
+        theirs, ours = torch.isin(*given[0], invert=invert), weft.isin(*given[1], invert=invert)
+        assert ours.dtype is weft.bool and tuple(ours.shape) == tuple(theirs.shape)
+        assert ours.tolist() == theirs.tolist()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ["tril_indices", "triu_indices"])
+def test_indices_of_triangles_are_pytorchs(name):
+    import torch
+
+    for case in ((0, 0, 0), (3, 3, 0), (2, 4, -1), (4, 2, 2), (3, 0, 1), (1, 5, -3)):
+        theirs, ours = getattr(torch, name)(*case), getattr(weft, name)(*case)
+        assert ours.dtype is weft.int64 and tuple(ours.shape) == tuple(theirs.shape)
+        assert ours.tolist() == theirs.tolist()

@@ -24,7 +24,11 @@ def _scaled(out, scale, kind):
 
 
 def _evaluate_c2c(x, axes, forward, scale):
-    made = np.fft.fftn(x, axes=axes) if forward else np.fft.ifftn(x, axes=axes, norm="forward")
+    if len(axes) == 1:
+        # NumPy's functions of several dimensions call these, and take as long to find that out.
+        made = np.fft.fft(x, axis=axes[0]) if forward else np.fft.ifft(x, axis=axes[0], norm="forward")
+    else:
+        made = np.fft.fftn(x, axes=axes) if forward else np.fft.ifftn(x, axes=axes, norm="forward")
     return _scaled(made, scale, x.dtype)
 
 
@@ -44,7 +48,7 @@ fft_c2c = library(
 
 
 def _evaluate_r2c(x, axes, forward, scale):
-    made = np.fft.rfftn(x, axes=axes)
+    made = np.fft.rfft(x, axis=axes[0]) if len(axes) == 1 else np.fft.rfftn(x, axes=axes)
     return _scaled(made if forward else made.conj(), scale, np.result_type(x.dtype, np.complex64))
 
 
@@ -72,8 +76,11 @@ fft_r2c = library("fft_r2c", _infer_r2c, _evaluate_r2c, vjp=(_r2c_vjp,), on_comp
 
 
 def _evaluate_c2r(x, axes, size, forward, scale):
-    sizes = [*(x.shape[a] for a in axes[:-1]), size]
-    made = np.fft.irfftn(x.conj() if forward else x, sizes, axes, norm="forward")
+    x = x.conj() if forward else x
+    if len(axes) == 1:
+        made = np.fft.irfft(x, size, axes[0], norm="forward")
+    else:
+        made = np.fft.irfftn(x, [*(x.shape[a] for a in axes[:-1]), size], axes, norm="forward")
     return _scaled(made, scale, x.real.dtype)
 
 

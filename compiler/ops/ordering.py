@@ -193,8 +193,21 @@ def _evaluate_mode(x, axis):
     if x.ndim == 0:
         return np.zeros((), np.int64)
     rows = np.moveaxis(x, axis, -1)
+    if 0 < x.size * x.shape[axis] <= _FEW_PAIRS and not (x != x).any():
+        return _modes_of(rows)
     found = [_mode_of(row) for row in rows.reshape(-1, rows.shape[-1])]
     return np.asarray(found, np.int64).reshape(rows.shape[:-1])
+
+
+_FEW_PAIRS = 1 << 12
+
+
+def _modes_of(rows):
+    """The same of short rows without NaN, all at once: every element is compared with every other of its row."""
+    counts = (rows[..., None] == rows[..., None, :]).sum(-1)
+    is_frequent = counts == counts.max(-1, keepdims=True)
+    smallest = np.where(is_frequent, rows, rows.max(-1, keepdims=True)).min(-1, keepdims=True)
+    return np.asarray(rows.shape[-1] - 1 - (is_frequent & (rows == smallest))[..., ::-1].argmax(-1), np.int64)
 
 
 def _mode_of(row):
