@@ -235,3 +235,25 @@ def test_equal_gives_a_python_bool(shape):
     assert weft.equal(x, weft.zeros(7, 7)) is False
     nan = weft.full((2,), float("nan"))
     assert weft.equal(nan, nan) is False
+
+
+def test_arrays_of_data_are_known_to_the_tensor_and_to_all_other_data():
+    for _ in range(5):
+        x = weft.tensor(np.arange(4.0, dtype=np.float32), requires_grad=True)
+        others = x.data, x.data
+        array = x.data.numpy()
+        array[0] = 7.0
+        assert x[0].item() == 7.0
+        assert all(one._storage.exposed for one in (x, *others))
+
+    @weft.compile
+    def step(x):
+        x.add_(1.0)
+        seen = array.copy()
+        return x * 2.0, seen
+
+    for _ in range(4):
+        before = array.copy()
+        doubled, seen = step(others[0])
+        assert seen.tolist() == (before + 1.0).tolist() == array.tolist()
+        assert doubled.tolist() == (2.0 * array).tolist()

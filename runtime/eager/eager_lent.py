@@ -39,8 +39,8 @@ def lend(words: Words, tensor: Object) -> Object:
     array = keep(cast(ArrayObject, shown._data))
     require(array.dtype is not words.bfloat16)
     storage = keep(shared_storage(words, shown))
-    # Others with a version of their own are to be told, too.
-    require(type(storage) is Storage and storage.changes is None)
+    # Others with a version of their own have been told already (tensor.py).
+    require(type(storage) is Storage)
     lent = new_object(LentMemory, 0)
     cast(LentObject, lent).array = array
     flags = array.flags & WRITEABLE

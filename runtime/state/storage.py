@@ -38,6 +38,13 @@ class Storage:
         found = [reference() for reference in tuple(self.sharers or ())]
         return [tensor for tensor in found if tensor is not None]
 
+    def expose(self):
+        """Every tensor of the memory is told that an array of the user shows it."""
+        for sharer in self.living_sharers():
+            own = getattr(sharer, "_storage", None)
+            if own is not None:
+                own.exposed = True
+
     def only_shared_by(self, tensor):
         """Whether no other living tensor shares the memory. If so, that is remembered: nobody need look again."""
         if any(t is not tensor for t in self.living_sharers()):

@@ -219,6 +219,8 @@ class Tensor(metaclass=TensorType):
     def lend(self):
         """A NumPy array of the same memory. While it is alive, in-place changes happen at once, also in a compiled
         call: the user may look at any time."""
+        if self._storage is not None and self._storage.changes is not None:
+            self._storage.expose()  # native code tells this one only
         lent = _native_lend(self)
         if lent is not None:
             return lent
@@ -226,9 +228,7 @@ class Tensor(metaclass=TensorType):
             state.frame.before_lending(self)
         lent = LentMemory(self.array)
         self._share_with(lent)
-        for sharer in self._storage.living_sharers():
-            if isinstance(sharer, Tensor) and sharer._storage is not None:
-                sharer._storage.exposed = True
+        self._storage.expose()
         return np.asarray(lent)
 
     @classmethod
