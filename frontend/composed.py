@@ -58,7 +58,7 @@ def logit(input, eps=None):
         tensor_of("logit", input)
     input = input if input.dtype.is_floating_point else input * 1.0
     p = input if eps is None else clamp(input, eps, 1 - eps)
-    return (p / (1 - p)).log()
+    return derived.logit(p)
 
 
 @both_in_float32

@@ -65,3 +65,36 @@ def test_whole_numbers_and_half_floats_have_bounds_too():
     half = weft.tensor([-0.0, 7.0], dtype=weft.float16)
     assert str(F.relu6(half).tolist()) == "[-0.0, 6.0]"
     assert str(half.clamp(max=weft.tensor(math.nan, dtype=weft.float16)).tolist()) == "[nan, nan]"
+
+
+# name: (function, inputs). Their gradients are told where the value is a NaN too: a NaN must not become a 0 on its way.
+GRADIENTS = {
+    "elu": (lambda F, T, x: F.elu(x, 1.5), SPECIAL),
+    "selu": (lambda F, T, x: F.selu(x), SPECIAL),
+    "celu": (lambda F, T, x: F.celu(x, 0.5), SPECIAL),
+    "relu6": (lambda F, T, x: F.relu6(x), SPECIAL),
+    "hardtanh": (lambda F, T, x: F.hardtanh(x), SPECIAL),
+    "hardswish": (lambda F, T, x: F.hardswish(x), [x for x in SPECIAL if abs(x) != 3]),
+    "logit": (lambda F, T, x: T.logit(x), [-1.0, 0.0, 0.25, 1.0, 2.0, math.nan, math.inf]),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_at_special_values_are_pytorchs(name):
+    function, values = GRADIENTS[name]
+
+    def gradient(T, wrap=lambda f: f):
+        # So many that PyTorch's loops over whole registers compute them.
+        x = T.tensor(values * 16, dtype=T.float64, requires_grad=True)
+        wrap(lambda x: function(T.nn.functional, T, x).sum())(x).backward()
+        return x.grad.numpy()[: len(values)]
+
+    ours, theirs = gradient(weft), gradient(torch)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+    np.testing.assert_array_equal(gradient(weft, weft.compile), ours)
+
+
+def test_gradients_of_logit():
+    assert weft.autograd.gradcheck(weft.logit, weft.tensor([0.2, 0.7], dtype=weft.float64, requires_grad=True))
+    assert weft.autograd.gradgradcheck(weft.logit, weft.tensor([0.2, 0.7], dtype=weft.float64, requires_grad=True))
+    assert weft.ones(1, requires_grad=True).logit(0.1).grad_fn is not None

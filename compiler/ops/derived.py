@@ -3,14 +3,14 @@
 import math
 
 from . import samples
-from .arithmetic import abs_, add, clamp, clamp_max, div, maximum, mul, neg, sub, trunc
+from .arithmetic import abs_, add, div, maximum, mul, neg, sub, trunc
 from .comparison import eq, ge, gt, isnan, le, logical_and, lt, where
 from .kinds import alias, composite, require_floating
 from .reduction import sum_
 from .samples import Sample
 from .statistics import norm
 from .table import Meta
-from .transcendental import exp, expm1, log1p, sigmoid
+from .transcendental import exp, expm1, log, log1p, sigmoid
 from .view import cat, reshape, slice_
 
 
@@ -31,16 +31,22 @@ hardtanh = composite(
     _like_first("hardtanh"),
     # Zeros keep their sign where a bound is zero too.
     lambda x, low, high: where(lt(x, low), low, where(gt(x, high), high, x)),
-    vjp=(lambda g, out, x, low, high: where(le(x, low), 0.0, where(ge(x, high), 0.0, g)), None, None),
+    vjp=(lambda g, out, x, low, high: where(logical_and(gt(x, low), lt(x, high)), g, 0.0), None, None),
     samples=_of_numbers(-0.5, 0.75),
     oracle="nn.functional.hardtanh",
 )
+
+
+def _negative(x):
+    """x where it is negative or a NaN, whose derivative is one too; else 0."""
+    return where(gt(x, 0), 0.0, x)
+
 
 # expm1 of the positive part would overflow, and inf * 0 in its derivative is nan: it is not computed there.
 elu = composite(
     "elu",
     _like_first("elu"),
-    lambda x, alpha: where(gt(x, 0), x, mul(expm1(clamp_max(x, 0.0)), alpha)),
+    lambda x, alpha: where(gt(x, 0), x, mul(expm1(_negative(x)), alpha)),
     samples=_of_numbers(1.5),
     oracle="nn.functional.elu",
 )
@@ -57,7 +63,7 @@ frac = composite(
 # --- activations with a threshold -----------------------------------------------------------------------------------
 def _hardswish(x):
     # The middle part of an infinite x would be inf * 0 in the derivative.
-    near = clamp(x, -3.0, 3.0)
+    near = where(le(x, -3.0), -3.0, where(ge(x, 3.0), 3.0, x))
     # PyTorch's formula, x * 0 / 6, is nan for -inf, and a zero with the sign of x for the other numbers below.
     below = where(eq(x, -math.inf), math.nan, -0.0)
     return where(le(x, -3.0), below, where(ge(x, 3.0), x, div(mul(near, add(near, 3.0)), 6.0)))
@@ -104,7 +110,7 @@ hardsigmoid = alias(
 )
 celu = alias(
     "celu",
-    lambda x, alpha: where(gt(x, 0), x, mul(expm1(div(clamp_max(x, 0.0), alpha)), alpha)),
+    lambda x, alpha: where(gt(x, 0), x, mul(expm1(div(_negative(x), alpha)), alpha)),
     samples=_of_numbers(1.5),
     oracle="nn.functional.celu",
 )
@@ -132,6 +138,15 @@ prelu = alias(
     lambda x, slope: where(gt(x, 0), x, mul(x, slope)),
     samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (3,), 0.1, 0.9)))],
     oracle="nn.functional.prelu",
+)
+
+# Outside of [0, 1] the derivative is what the value is.
+logit = alias(
+    "logit",
+    lambda x: log(div(x, sub(1.0, x))),
+    vjp=(lambda g, out, x: where(logical_and(ge(x, 0.0), le(x, 1.0)), div(g, mul(x, sub(1.0, x))), math.nan),),
+    samples=lambda: [Sample((samples.numbers(k, s, 0.1, 0.9),)) for k, s in enumerate(samples.SHAPES)],
+    oracle="logit",
 )
 
 
