@@ -90,6 +90,10 @@ class Routine(_Called):
         each = _each(n_rows, self.cost_ns(shapes[0]), _PART_NS)
         return [(first, (min(each, n_rows - first), *sizes)) for first in range(0, n_rows, each)]
 
+    def longest_part_ns(self, shapes):
+        """Of a row, roughly: it is never cut."""
+        return self.cost_ns(shapes[0]) // max(prod(shapes[0][:-1]), 1)
+
     def scratch(self, element, shapes, attributes):
         return self.scratch_bytes(element, shapes[0], attributes)
 
@@ -123,6 +127,9 @@ class UnitRoutine(_Called):
         _, n_units, *sizes = self.whole(shapes, attributes)
         each = _each(n_units, self.n_flops(shapes, attributes), _PART_FLOPS)
         return [(0, (first, min(each, n_units - first), *sizes)) for first in range(0, n_units, each)]
+
+    def longest_part_ns(self, shapes):
+        return 0  # parts are cut so that none is long
 
     def lower(self, group, lowering):
         return lowering.units(group.values[0], self)

@@ -5,6 +5,7 @@ once ever per machine. Data addresses come from NumPy through ctypes.
 """
 
 import ctypes
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -13,6 +14,7 @@ from ...compiler.conventions import AGAIN, SEEN
 from ...compiler.dtypes import element_of, float32, float64, from_numpy, int64
 from ...compiler.later import later
 from . import jit, made_here
+from .aside import LONG_NS, aside
 from .cache import default_cache, pack, unpack
 
 _elementwise_text = later("compiler.eager_kernels:elementwise_text")
@@ -257,10 +259,19 @@ def run_routine(op, arrays, attributes, out):
         types = [*[_POINTER] * (len(arrays) + 1), *[_SIZE] * len(kernel.whole(shapes, attributes)), _POINTER]
         function = _functions[key] = ctypes.PYFUNCTYPE(None, *types)(_address_of_rows(*key))
     scratch = np.empty(kernel.scratch(element, shapes, attributes), np.uint8)
+    if kernel.longest_part_ns(shapes) > LONG_NS:
+        function = partial(
+            aside, _holding(ctypes.CFUNCTYPE(None, *function.argtypes)(_address_of_rows(*key)), arrays, out, scratch)
+        )
     for row, sizes in parts:
         addresses = [address_of(a) + row * a.shape[-1] * a.itemsize if row else address_of(a) for a in (*arrays, out)]
         function(*addresses, *sizes, address_of(scratch))
     return out
+
+
+def _holding(function, *held):
+    """The function, which keeps these alive while it runs."""
+    return lambda *args: (function(*args), held)[0]
 
 
 _GRID_TYPES = (*(_POINTER,) * 4, _SIZE, _SIZE, _POINTER)

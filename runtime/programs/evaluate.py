@@ -15,7 +15,11 @@ from ...compiler.ops.table import Meta
 from ...compiler.shapes import contiguous_strides
 from ...compiler.storage import convert, fitting, number
 from ..code import kernels
+from ..code.aside import aside
 from ..state.aligned import is_large, new_array
+
+# Elements of an operand of the slower functions of NumPy, and those times the smaller side of a matrix.
+_MANY_ELEMENTS, _LARGE_MATRIX = 1 << 20, 1 << 25
 
 try:
     from numpy._core.umath import _extobj_contextvar, _make_extobj
@@ -61,7 +65,17 @@ def evaluate(op, operands, attributes, operand_types, meta):
     if op.kind == "source":
         return _source(op, operands, attributes)
     arrays = [as_type(x, d) for x, d in zip(operands, operand_types)] if operand_types else operands
+    if takes_long(op, [np.shape(x) for x in arrays]):
+        return contiguous(aside(op.evaluate, *arrays, **attributes))
     return contiguous(op.evaluate(*arrays, **attributes))
+
+
+def takes_long(op, shapes):
+    """Whether one of the slower functions of NumPy, or of LAPACK, may take hundredths of a second on such operands."""
+    return op.kind == "library" and any(
+        prod(shape) >= _MANY_ELEMENTS or len(shape) > 1 and prod(shape) * min(shape[-2:]) >= _LARGE_MATRIX
+        for shape in shapes
+    )
 
 
 def _wider(op, operands, attributes, operand_types, meta):

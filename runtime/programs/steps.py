@@ -14,9 +14,20 @@ import numpy as np
 from ...compiler.dtypes import without_kernels
 from ...compiler.ops.comparison import cast
 from ..code import kernels
+from ..code.aside import aside
 from ..code.kernels import address_of
 from ..state.aligned import is_large, new_array, owned_copy
-from .evaluate import QUIET, contiguous, enter_quiet, evaluate, into_new_memory, leave_quiet, quietly, runs
+from .evaluate import (
+    QUIET,
+    contiguous,
+    enter_quiet,
+    evaluate,
+    into_new_memory,
+    leave_quiet,
+    quietly,
+    runs,
+    takes_long,
+)
 
 _ndarray, _row_major = np.ndarray, np.ascontiguousarray
 
@@ -49,6 +60,8 @@ def _function(op, metas, attributes, types, meta):
     if op.evaluate is None or op.kind == "source":
         return lambda *operands: evaluate(op, operands, attributes, types, meta), False
     function = partial(op.evaluate, **attributes) if attributes else op.evaluate
+    if takes_long(op, [m.shape for m in metas]):
+        function = partial(aside, function)
     if op.kind == "view" or "view" in op.extra:
         return function, False
     casts = [_cast(m, d) for m, d in zip(metas, types)] if types and op.kind != "reduction" else ()
