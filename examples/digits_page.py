@@ -68,7 +68,7 @@ def _head(digits: Digits, compared: Comparison, probabilities: NDArray[Any]) -> 
         (f"{1 / compiled.steady_seconds:,.0f}", "training steps per second, compiled", ""),
         (f"{1 / eager.steady_seconds:,.0f}", "training steps per second, eager", ""),
         *((f"{steps:,.0f}", f"training steps per second, {name}", "") for name, steps in compared.peers.items()),
-        (f"{1e3 * compiled.compile_seconds:.0f} ms", f"until the step was native code ({found})", ""),
+        (_duration(compiled.compile_seconds), f"until the step was native code ({found})", ""),
         (str(len(program.meta["plan"]["kernels"])), "kernels in the program of one step", ""),
         ("equal" if equal else "different", "eager and compiled loss, bit for bit", "" if equal else " bad"),
     ]
@@ -199,3 +199,7 @@ def _image(pixels: NDArray[Any], true: int, found: int, probability: float) -> s
     address = visualize.png_image(pixels.reshape(8, 8))
     kind = "image" if right else "image wrong"
     return f'<div class="{kind}"><img alt="a handwritten {true}" src="{address}">{words}{note}</div>'
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 10 else f"{1e3 * seconds:.0f} ms"

@@ -182,13 +182,12 @@ _SOURCES = {"disk": "from the disk cache", "compiled": "compiled", "background":
 def _program_lines(k, program, verbose):
     plan = program.meta["plan"]
     kernels = plan["kernels"]
-    where = _SOURCES[program.meta["source"]]
+    where = f"{_SOURCES[program.meta['source']]} in {1e3 * program.meta['seconds']:.3g} ms"
     if "n" in program.meta:
         what = "numbers of steps" if "has_loops" in program.meta else "sizes"
         where += f", serves many {what}, here {program.meta['n']}"
     lines = [
-        f"program {k} ({where} in {1e3 * program.meta['seconds']:.3g} ms): {len(kernels)} kernel(s), "
-        f"arena {plan['arena_bytes']} bytes, {program.calls} run(s)"
+        f"program {k} ({where}): {len(kernels)} kernel(s), arena {plan['arena_bytes']} bytes, {program.calls} run(s)"
     ]
     if not verbose:
         return lines

@@ -199,6 +199,7 @@ def test_compiled_calls_run_complex_ops_eagerly():
         for ours, eager in zip(compiled(scale), run(scale)):
             assert ours.detach().numpy().tobytes() == eager.detach().numpy().tobytes()
     assert "complex64 has no generated kernels" in compiled.explain()
+    assert "instead: float32 or float64, where the values allow it" in compiled.explain()
 
 
 def test_pairs_that_become_complex_in_a_compiled_call_keep_their_history():

@@ -37,7 +37,7 @@ def check(function, *make, sizes=(9, 12, 7, 64, 200), mark=None, most=1, dynamic
 # --- from the first call on -------------------------------------------------------------------------------------------
 def test_true_means_the_first_dimension():
     f = check(lambda x: (x * 2).sum(0), lambda n: weft.randn(n, 6))
-    assert "serves many sizes, here 9 in" in f.explain()
+    assert "serves many sizes, here 9)" in f.explain()
 
 
 def test_a_mark_names_the_dimension():

@@ -95,6 +95,8 @@ def test_registration_errors():
         net.add_module("", nn.ReLU())
     with pytest.raises(TypeError, match="int is not a Module subclass"):
         net.add_module("x", 3)
+    with pytest.raises(TypeError, match=r"list is not a Module subclass; write Sequential\(\*modules\)"):
+        nn.Sequential([nn.ReLU()])
     with pytest.raises(TypeError, match="cannot assign 'Tensor' object to parameter 'p'"):
         net.register_parameter("p", weft.ones(1))
 

@@ -241,6 +241,8 @@ def test_group_errors():
     param = one(1.0, 1.0)
     with pytest.raises(TypeError, match="should be an iterable of Tensors or dicts, but got a Tensor"):
         optim.SGD(param)
+    with pytest.raises(TypeError, match=r"but got a Linear; pass its parameters: model.parameters\(\)"):
+        optim.SGD(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="optimizer got an empty parameter list"):
         optim.SGD([])
     with pytest.raises(TypeError, match="optimizer can only optimize Tensors, but one of the params is int"):

@@ -83,6 +83,8 @@ class Sequential(_Numbered):
         if len(modules) == 1 and isinstance(modules[0], dict):
             named = modules[0].items()
         else:
+            if len(modules) == 1 and isinstance(modules[0], (list, tuple)):
+                raise TypeError(f"{type(modules[0]).__name__} is not a Module subclass; write Sequential(*modules)")
             named = ((str(k), module) for k, module in enumerate(modules))
         for name, module in named:
             self.add_module(name, module)

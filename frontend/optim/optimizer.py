@@ -49,6 +49,11 @@ class Optimizer(Hooks):
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, but got a Tensor; "
                 "pass a list: [tensor]"
             )
+        if hasattr(params, "named_parameters"):
+            raise TypeError(
+                f"params argument given to the optimizer should be an iterable of Tensors or dicts, but got a "
+                f"{type(params).__name__}; pass its parameters: model.parameters()"
+            )
         self.defaults = defaults
         self.state = defaultdict(dict)
         self.param_groups = []

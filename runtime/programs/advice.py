@@ -49,6 +49,11 @@ _ADVICE = [
     ("the compiler failed", "nothing: this is a fault of weft, please report it"),
     ("ran outside its program", "see the breaks above: a call that has none of these is replayed"),
     (
+        "no generated kernels",
+        "float32 or float64, where the values allow it: ops on other types run one by one, as in eager mode "
+        "(weft.autocast makes floats of 16 bits)",
+    ),
+    (
         "computed by NumPy",
         "nothing, if it computes for long: what is before and after it is compiled. Else call it before or after, or "
         "use ops that are compiled",
