@@ -6,7 +6,6 @@ taking_out   a function that has no such keyword, with it; take_out does so for 
 """
 
 from functools import lru_cache, wraps
-from inspect import unwrap
 
 import numpy as np
 
@@ -223,7 +222,8 @@ def _are_same_memory(x, y):
 
 
 def _takes(function, keyword):
-    function = unwrap(function)
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
     if (function.__kwdefaults__ or {}).get(keyword) is BY_NUMPY:
         return False
     code = function.__code__
