@@ -11,6 +11,7 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.ops import comparison, indexing, source, spelling, view
+from .computed_keys import computed, place_of, write
 from .keys import (
     at_positions,
     combined_index,
@@ -201,9 +202,12 @@ def _advanced(x, tensors):
 def setitem(x, key, value):
     sizes, frame, made, given = shape_of(x), state.frame, None, value
     plain = (key,) if key.__class__ is int else plain_of(key if key.__class__ is tuple else (key,))
-    numbers = None if plain is not None else with_numbers(key)
-    if numbers is not None:
-        key, plain = numbers, plain_of(numbers if numbers.__class__ is tuple else (numbers,))
+    if plain is None:
+        if frame is not None and _set_at_computed(x, key, value):
+            return
+        numbers = with_numbers(key)
+        if numbers is not None:
+            key, plain = numbers, plain_of(numbers if numbers.__class__ is tuple else (numbers,))
     place = None if plain is None else _place(sizes, plain)
     if not isinstance(value, Tensor):
         if place is not None and frame is not None:
@@ -234,6 +238,17 @@ def setitem(x, key, value):
                 value = view.clone(value)
             value = view.reshape(value, shape=lengths)
     _write(x, value, {"spec": spec})
+
+
+def _set_at_computed(x, key, value):
+    """Whether this was x[key] = value at numbers that a compiled call cannot read as they are."""
+    parts = computed(key)
+    place = None if parts is None else place_of(x, parts)
+    if place is None:
+        return False
+    value = value if isinstance(value, Tensor) else _as_value(x, value)
+    write(x, place, _fitted(value if value.dtype is x.dtype else comparison.cast(value, dtype=x.dtype), place[3]))
+    return True
 
 
 def _positions(x, key, value):
