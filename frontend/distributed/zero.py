@@ -39,8 +39,8 @@ class ZeroRedundancyOptimizer(Optimizer):
     ):
         if overlap_with_ddp:
             raise NotImplementedError(
-                f"{_NAME}: overlap_with_ddp=True updates in communication hooks of DistributedDataParallel, "
-                "which weft does not have; leave it out, and call step() after backward()"
+                f"{_NAME}: overlap_with_ddp=True is not there: it updates in a hook of DistributedDataParallel, skips "
+                "the first updates and makes step() do nothing; leave it out, and call step() after backward()"
             )
         self.process_group = started.member(process_group)
         if self.process_group is None:
