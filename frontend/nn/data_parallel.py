@@ -79,7 +79,7 @@ class DistributedDataParallel(Module):
     def forward(self, *inputs, **options):
         is_alone = self.process_group.n_ranks == 1
         self._reducer.is_on = state.grad_enabled and self.require_backward_grad_sync and not is_alone
-        gives_buffers = self._gives_buffers and self.require_backward_grad_sync
+        gives_buffers = not is_alone and self.require_backward_grad_sync and self._gives_buffers
         source = 0
         if self._uneven is not None:
             self._uneven.tell(True, gives_buffers, self._reducer.is_on)
@@ -278,16 +278,20 @@ class Reducer:
         mine = tensor_of(np.array([number in used for number in range(len(self.parameters))]))
         return started.all_reduce(mine, started.ReduceOp.MAX, self.group, name=_NAME)
 
+    @no_grad()
     def _write(self, bucket, values, used):
         start, values = 0, values if self.divides_by_all else (values / self.n_active).astype(values.dtype)
         for number in bucket.numbers:
             parameter = self.parameters[number]
             part = values[start : start + parameter.numel()]
             start += parameter.numel()
-            if parameter.grad is not None and number in used:
-                write(parameter.grad, part)
-            elif number in used:
-                parameter.grad = tensor_of(part.reshape(parameter.shape).copy())
+            if number not in used:
+                continue
+            gradient, part = parameter.grad, part.reshape(parameter.shape)
+            if gradient is not None:
+                gradient.copy_(tensor_of(part))
+            else:
+                parameter.grad = tensor_of(part.copy())
 
 
 def _gradient_or_zeros(parameter):
