@@ -167,7 +167,8 @@ class _Look(Look):
 
     def reason_of(self, usual):
         """Why calls like this one cannot be taken without their Python, or None: after the call."""
-        if self.frame is not usual or usual.departed.value:
+        # A call that has departed may be ready for the next one by now.
+        if self.frame is not usual or usual.departed.value or self.numbers is None:
             return "calls are not replayed, or go several ways"
         if self.what_else() is not None:
             return self.what_else()
