@@ -122,20 +122,13 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
     algebra.require_matrices("linalg.matrix_rank", A, complex_too=True)
     values = eigvalsh(A).abs() if hermitian else svdvals(A)
     if not values.shape[-1]:
-        return _rank(values, 0.0)
+        return zeros(values.shape[:-1], dtype=int64)
     atol = tol if atol is None else atol
     absolute = 0.0 if atol is None else atol
     if rtol is None:
         default = max(A.shape[-2:]) * finfo(A.dtype).eps
         rtol = where(absolute > 0, 0.0, default) if isinstance(absolute, Tensor) else 0.0 if absolute > 0 else default
     limit = _maximum(values.amax(-1) * rtol, absolute)
-    return _rank(values, limit)
-
-
-def _rank(values, limit):
-    """How many are above the limit of their matrix."""
-    if not values.shape[-1]:
-        return zeros(values.shape[:-1], dtype=int64)
     return sum(values > unsqueeze(limit, -1), -1)
 
 
@@ -182,17 +175,16 @@ def lstsq(A, B, rcond=None, *, driver=None):
     if target.ndim < 2 or target.shape[-2] != A.shape[-2]:
         raise OpError(f"linalg.lstsq: input.size(-2) should match other.size(-2): {A.shape} and {B.shape}")
     rtol, driver = _limits("lstsq", A, None, rcond)["rtol"], driver or "gelsy"
-    packed, (m, n) = algebra.pinv_with_values(A, atol=0.0, rtol=rtol), A.shape[-2:]
-    dtypes = (packed.dtype, packed.dtype.to_real())
-    inverse, values = results(packed, algebra.pinv_shapes(m, n), "LinalgLstsq", dtypes)
-    solution, values = matmul(inverse, target), values.detach()
-    rank = (
-        _rank(values, values.amax(-1) * rtol if values.shape[-1] else 0.0) if driver != "gels" else _nothing(np.int64)
-    )
+    (m, n), with_values = A.shape[-2:], driver in ("gelsd", "gelss")
+    packed = algebra.least_squares(A, rtol=rtol, with_values=with_values)
+    shapes = algebra.least_squares_shapes(m, n, with_values)
+    inverse, rank, values = results(packed, shapes, "LinalgLstsq", (packed.dtype, int64, packed.dtype.to_real()))
+    solution = matmul(inverse, target)
     residuals = _nothing(A.dtype.to_real().numpy)
     if driver != "gelsy" and m > n and (driver == "gels" or bool((rank == n).all())):
         residuals = sum((matmul(A, solution) - target).abs() ** 2, -2)
-    values = values if driver in ("gelsd", "gelss") else _nothing(A.dtype.numpy)
+    rank = _nothing(np.int64) if driver == "gels" else rank
+    values = values.detach() if with_values else _nothing(A.dtype.numpy)
     return _Lstsq(solution[..., 0] if vector else solution, residuals, rank, values)
 
 

@@ -205,3 +205,43 @@ def test_nothing_is_factored_twice(monkeypatch):
     qr, ldl = counted(monkeypatch, np.linalg, "qr"), counted(monkeypatch, symmetric, "_factored")
     weft.geqrf(weft.eye(3)), weft.linalg.ldl_factor(weft.eye(4).expand(2, 4, 4))
     assert (len(qr), len(ldl)) == (1, 2)
+
+
+def of_rank(rank, m, n, dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    left, right = rng.standard_normal((m, rank)), rng.standard_normal((rank, n))
+    left = left + 1j * rng.standard_normal((m, rank)) if dtype == "complex128" else left
+    return (left @ right if rank < min(m, n) else left[:, :1] @ right[:1] * 0.1 + np.eye(m, n) * 3).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("m, n", [(20, 20), (30, 12), (12, 30), (4, 3)])
+def test_least_squares_of_full_and_lower_rank(m, n, dtype):
+    least, allowed = min(m, n), {"rtol": 1e-3, "atol": 1e-4} if dtype == "float32" else {"rtol": 1e-7, "atol": 1e-9}
+    x = np.stack([of_rank(least, m, n, dtype), of_rank(least - 2, m, n, dtype, seed=1)])
+    y = np.random.default_rng(2).standard_normal((m, 2)).astype(dtype)
+    for given, ranks in ((x, [least, least - 2]), (x[:1], [least]), (x[1], least - 2)):
+        target = np.broadcast_to(y, (*given.shape[:-2], m, 2)).copy()
+        found = weft.linalg.lstsq(weft.tensor(given), weft.tensor(target), rcond=1e-5)
+        assert found.rank.tolist() == ranks and found.rank.dtype is weft.int64
+        np.testing.assert_allclose(found.solution.numpy(), np.linalg.pinv(given, rcond=1e-5) @ target, **allowed)
+
+
+@pytest.mark.parametrize("m, n", [(12, 10), (10, 12)])
+def test_least_squares_have_derivatives_to_second_order(m, n):
+    x = weft.tensor(of_rank(10, m, n, "float64"), requires_grad=True)
+    y = weft.tensor(np.random.default_rng(0).standard_normal((m, 1)), requires_grad=True)
+
+    def run(x, y):
+        return weft.linalg.lstsq(x, y).solution.square().sum()
+
+    assert weft.autograd.gradcheck(run, (x, y)) and weft.autograd.gradgradcheck(run, (x, y))
+    compiled = weft.compile(lambda x, y: weft.autograd.grad(run(x, y), [x, y]))
+    for _ in range(4):
+        assert all((f == e).all() for f, e in zip(compiled(x, y), weft.autograd.grad(run(x, y), [x, y])))
+
+
+def test_least_squares_of_nan_fail():
+    for n in (3, 20):
+        with pytest.raises(weft.linalg.LinAlgError, match="linalg.lstsq: SVD did not converge"):
+            weft.linalg.lstsq(weft.full((n, n), weft.nan), weft.ones(n, 1))

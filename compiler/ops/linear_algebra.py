@@ -402,28 +402,58 @@ pinv = library(
 )
 
 
-def pinv_shapes(m, n):
-    """Of the pseudo-inverse and the singular values of an m by n matrix."""
-    return (n, m), (min(m, n),)
+def least_squares_shapes(m, n, with_values):
+    """Of the pseudo-inverse, the rank, and the singular values if they are asked for, of an m by n matrix."""
+    return (n, m), (), (min(m, n) if with_values else 0,)
 
 
-def _with_values_infer(operands, attributes):
+def _least_squares_infer(operands, attributes):
     shape, dtype = _pinv_infer(operands, attributes).shape, operands[0].dtype
-    return Meta((*shape[:-2], size(pinv_shapes(shape[-1], shape[-2]))), dtype)
+    shapes = least_squares_shapes(shape[-1], shape[-2], attributes["with_values"])
+    return Meta((*shape[:-2], size(shapes)), dtype)
 
 
-def _with_values_vjp(g, out, x, atol, rtol):
-    """That of the values is left out: nothing but their number is made of them."""
-    shapes = pinv_shapes(*x.shape[-2:])
-    return _pinv_vjp(unpack(g, shapes)[0], unpack(out, shapes)[0], x, atol, rtol)
+def _inverted_by_qr(x, rtol):
+    """The pseudo-inverse of matrices that are of full rank beyond doubt: R^-1 Q^H, in a fraction of the time that
+    singular values take; None for others. |R| |R^-1| in Frobenius' norm is the largest over the smallest at least."""
+    if x.shape[-2] < x.shape[-1]:
+        found = _inverted_by_qr(x.conj().swapaxes(-1, -2), rtol)
+        return None if found is None else found.conj().swapaxes(-1, -2)
+    q, r = np.linalg.qr(x)
+    if not (abs(r.diagonal(0, -2, -1)) > 0).all():
+        return None
+    inverse = np.linalg.inv(r)
+    condition = np.sqrt((abs(r) ** 2).sum((-2, -1)) * (abs(inverse) ** 2).sum((-2, -1)))
+    return inverse @ q.conj().swapaxes(-1, -2) if (condition * max(rtol, _DOUBTFUL) < 1).all() else None
 
 
-# Both, for least squares.
-pinv_with_values = library(
-    "pinv_with_values",
-    _with_values_infer,
-    _checked("lstsq", lambda x, atol, rtol: pack(*_inverted(x, atol, rtol), n_batch=x.ndim - 2)),
-    vjp=(_with_values_vjp,),
+# With a larger quotient of singular values than its inverse the rank is counted, whatever the limit; and where they are
+# few, because that takes no longer.
+_DOUBTFUL, _FEW = 1e-12, 8
+
+
+def _evaluate_least_squares(x, rtol, with_values):
+    wide, k = x.astype(np.result_type(x.dtype, np.float64), copy=False), min(x.shape[-2:])
+    inverse = None if with_values or k <= _FEW else _inverted_by_qr(wide, rtol)
+    rank, values = np.full(x.shape[:-2], k), np.empty((*x.shape[:-2], 0))
+    if inverse is None:
+        inverse, values = _inverted(x, 0.0, rtol)
+        rank = (values > rtol * values.max(-1, initial=0.0, keepdims=True)).sum(-1)
+        values = values if with_values else values[..., :0]
+    return pack(inverse, rank, values, n_batch=x.ndim - 2, dtype=x.dtype)
+
+
+def _least_squares_vjp(g, out, x, rtol, with_values):
+    """That of the values is left out: nobody gets it."""
+    shapes = least_squares_shapes(*x.shape[-2:], with_values)
+    return _pinv_vjp(unpack(g, shapes)[0], unpack(out, shapes)[0], x, 0.0, rtol)
+
+
+least_squares = library(
+    "linalg_lstsq",
+    _least_squares_infer,
+    _checked("lstsq", _evaluate_least_squares),
+    vjp=(_least_squares_vjp,),
     on_complex=True,
     traits=_CONJUGATE,
 )
