@@ -6,12 +6,12 @@ They use the emitters of compiled kernels (op table, emit/reduce.py), so results
 
 from contextlib import ExitStack
 
-from .dtypes import element_of
+from .dtypes import bool_, element_of
 from .emit.builder import I64, PTR, Builder, Module, Reg, Type
 from .emit.gemm import emit_gemm
 from .emit.gemv import emit_gemv
 from .emit.grid_product import emit_grid_product
-from .emit.halves import half_in_memory
+from .emit.halves import Half, half_in_memory
 from .emit.product_batch import emit_product_batch
 from .emit.reduce import reduce_columns, reduce_row
 from .kernels.library import ROUTINES
@@ -193,10 +193,15 @@ def rule_text(given, steps, written, target=WIDEST):
 def reduction_text(op, dtype, form, target=WIDEST, lying=None):
     """`form` "inner": `void @weft_kernel(ptr x, ptr out, i64 outer, i64 n)`, x (outer, n) -> out (outer);
     "outer": `void @weft_kernel(ptr x, ptr out, i64 outer, i64 n, i64 inner)`, x (outer, n, inner) -> (outer, inner).
-    lying: the type of x in memory, if that is one of 16 bits, and float32 is computed with."""
+    lying: the type of x in memory, if that is of 16 bits, where float32 is computed with, or bool, where int64 is."""
     module = Module(target)
-    (_inner if form == "inner" else _outer)(module, op, element_of(dtype), half_in_memory(lying))
+    lies = _BOOL if lying is bool_ else half_in_memory(lying)
+    (_inner if form == "inner" else _outer)(module, op, element_of(dtype), lies)
     return str(module)
+
+
+# Truth as numbers: bytes that are 0 or 1.
+_BOOL = Half(lambda b, x: x, None, "i8")
 
 
 def routine_text(stem, element, target=WIDEST):
@@ -225,7 +230,7 @@ def _memory(element):
 
 def _load(b, pointer, j, element, lanes, mask, half=None):
     """Elements from j on, as `element`; `half`: what floats of 16 bits they are in memory."""
-    t = Type("i16" if half else _memory(element), lanes)
+    t = Type(half.memory if half else _memory(element), lanes)
     x = b.load(b.offset(pointer, j, t.element_bytes), t, mask)
     return b.convert(half.widened(b, x) if half else x, element)
 
@@ -264,7 +269,7 @@ def _store(b, x, pointer, j, mask, half=None):
 def _inner(module, op, element, half):
     b = Builder(module, "weft_kernel", [("x", PTR), ("out", PTR), ("outer", I64), ("n", I64)])
     x, out, outer, n = b.arguments
-    lanes, size = _lanes(element, module.target), 2 if half else Type(_memory(element)).element_bytes
+    lanes, size = _lanes(element, module.target), Type(half.memory if half else _memory(element)).element_bytes
     computed, widen, narrow = _as_numbers(op, element)
     with b.loop(0, outer, 1) as i:
         row = b.offset(x, b.mul(i, n), size)
@@ -282,13 +287,14 @@ def _outer(module, op, element, half):
     b = Builder(module, "weft_kernel", parameters)
     x, out, outer, n, inner = b.arguments
     lanes, size = _lanes(element, module.target), Type(_memory(element)).element_bytes
+    size_there = Type(half.memory).element_bytes if half else size
     computed, widen, narrow = _as_numbers(op, element)
     matrix_size = b.mul(n, inner)
     wide = _CHUNK * lanes
 
     def chunk(matrix, target, first, masks):
         def body(row, state):
-            start = b.offset(matrix, b.add(b.mul(row, inner), first), 2 if half else size)
+            start = b.offset(matrix, b.add(b.mul(row, inner), first), size_there)
             loaded = [_load(b, start, k * lanes, element, lanes, mask, half) for k, mask in enumerate(masks)]
             return [op.lower.step(b, s, widen(b, v)) for s, v in zip(state, loaded)]
 
@@ -297,7 +303,7 @@ def _outer(module, op, element, half):
             _store(b, narrow(b, total), b.offset(target, first, size), k * lanes, mask)
 
     with b.loop(0, outer, 1) as i:
-        matrix = b.offset(x, b.mul(i, matrix_size), 2 if half else size)
+        matrix = b.offset(x, b.mul(i, matrix_size), size_there)
         target = b.offset(out, b.mul(i, inner), size)
         whole = b.sub(inner, b.rem(inner, b.i64(wide)))
         with b.loop(0, whole, wide) as first:

@@ -160,3 +160,15 @@ def test_what_lies_turned_is_read_in_blocks(shape):
         for _ in range(OFTEN):
             found = [turned.contiguous(), turned & y if dtype is weft.bool else turned * y]
             assert all(a.is_contiguous() and (a.float().numpy() == b).all() for a, b in zip(found, expected))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (70, 96), (5, 64, 33), (3, 700)])
+def test_bools_are_summed_as_they_lie(shape):
+    """They are bytes in memory, and numbers of 64 bits in the sum."""
+    truth = np.asarray(np.random.default_rng(0).random(shape) < 0.6)
+    x = weft.from_numpy(truth)
+    for _ in range(OFTEN):
+        turned = x.mT if x.ndim > 1 else x
+        found = [x.sum(), *[x.sum(axis) for axis in range(x.ndim)], x.count_nonzero(), turned.sum()]
+        expected = [truth.sum(), *[truth.sum(axis) for axis in range(truth.ndim)], truth.sum(), truth.sum()]
+        assert all(a.dtype is weft.int64 and np.array_equal(a.numpy(), b) for a, b in zip(found, expected))

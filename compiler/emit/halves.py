@@ -14,6 +14,7 @@ class Half(NamedTuple):
 
     widened: object
     narrowed: object
+    memory: str = "i16"
 
     def rounded(self, b, x):
         """A float32 as the type has it."""

@@ -169,7 +169,7 @@ def reduction(op, dtype, outer, n, inner):
 
 
 def reduction_address(op, dtype, outer, n, inner, lying=None):
-    """(the address of that kernel, the sizes); lying: the type of 16 bits that operands are of in memory, if any."""
+    """(the address of that kernel, the sizes); lying: the type in memory, if another: one of 16 bits, or bool."""
     key, text, sizes = _reduction(op, dtype, outer, n, inner, lying)
     return library(key, text).address("weft_kernel"), sizes
 

@@ -374,17 +374,18 @@ class Builder:
     def reduction(self, op, attributes, dtype, x, out):
         if dtype not in _TYPES:
             raise NoSteps(f"{op.name} of {dtype.name}")
-        x = x if x.dtype.is_half and x.dtype.wide is dtype else self.converted(x, dtype)
+        lies = x.dtype.is_half and x.dtype.wide is dtype or x.dtype is bool_ and dtype is int64
+        x = x if lies else self.converted(x, dtype)
         parts = list(reversed(runs(attributes["axes"])))
         if not parts:
-            self.write(x, out)
+            self.write(self.converted(x, dtype), out)
         x = x if x.is_whole else self.copied(x)
         shape = x.shape
         for k, (first, count) in enumerate(parts):
             outer, n, inner = prod(shape[:first]), prod(shape[first : first + count]), prod(shape[first + count :])
             shape = (*shape[:first], *shape[first + count :])
             target = out if k == len(parts) - 1 else self.new_value(shape, dtype)
-            lying = x.dtype if x.dtype.is_half else None
+            lying = None if x.dtype is dtype else x.dtype
             address, sizes = kernels.reduction_address(op, dtype, outer, n, inner, lying)
             places = [Place(slot=v.slot, offset=v.offset) for v in (x, target)]
             numbers = [*sizes, *[0] * (9 - len(sizes))]
