@@ -1,6 +1,7 @@
 """weft.linalg: linear algebra on batches of matrices, in PyTorch's spelling. Derivatives are ops."""
 
 import math
+from functools import cache
 
 import numpy as np
 
@@ -98,8 +99,13 @@ def _limits(name, A, atol, rtol):
         else:
             raise NotImplementedError(f"linalg.{name}: atol and rtol are numbers here, got a tensor of several")
     if rtol is None:
-        rtol = 0.0 if atol else max(A.shape[-2:]) * finfo(A.dtype).eps
+        rtol = 0.0 if atol else max(A.shape[-2:]) * _eps(A.dtype)
     return {"atol": float(atol or 0.0), "rtol": float(rtol)}
+
+
+@cache
+def _eps(dtype):
+    return finfo(dtype).eps
 
 
 def cond(A, p=None):
@@ -126,7 +132,7 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
     atol = tol if atol is None else atol
     absolute = 0.0 if atol is None else atol
     if rtol is None:
-        default = max(A.shape[-2:]) * finfo(A.dtype).eps
+        default = max(A.shape[-2:]) * _eps(A.dtype)
         rtol = where(absolute > 0, 0.0, default) if isinstance(absolute, Tensor) else 0.0 if absolute > 0 else default
     limit = _maximum(values.amax(-1) * rtol, absolute)
     return sum(values > unsqueeze(limit, -1), -1)
