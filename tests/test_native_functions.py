@@ -54,6 +54,10 @@ CALLS = {
     "meshgrid": lambda x: weft.meshgrid(x[0], x[1], indexing="ij")[0],
     "aminmax": lambda x: weft.aminmax(x).max,
     "quantile": lambda x: x.quantile(0.25, dim=1),
+    "grid_sample": lambda x: F.grid_sample(x[None, None], x[None, None, :, :2].tanh()),
+    "grid_sample, bicubic": lambda x: F.grid_sample(
+        x[None, None], x[None, None, :, :2].tanh(), mode="bicubic", align_corners=True
+    ),
     "an index and a number": lambda x: x[INDEX, 1],
     "a list": lambda x: x[[0, -1]],
     "a slice behind": lambda x: x[weft.tensor([-1, 0]), 1:],
@@ -287,3 +291,21 @@ def test_what_is_noted_says_nothing_but_shape_and_type():
 
 def test_doors_say_what_they_lead_to():
     assert [*inspect.signature(F.pad).parameters][:2] == ["input", "pad"]
+
+
+def test_what_detach_gives_stays_cut_off_where_native_code_has_seen_the_call():
+    x = numbers(3, 3)
+    zeros = weft.zeros(3, 3)
+    for _ in range(TIMES):
+        weft.heaviside(x, zeros)
+        F.grid_sample(x[None, None], x[None, None, :, :2].tanh())
+    grown = (x * 2.0).requires_grad_()
+    cut = weft.heaviside(grown, zeros)
+    assert not cut.requires_grad and cut.grad_fn is None
+    cut.add_(1.0)
+    image, grid = x[None, None].clone().requires_grad_(), x[None, None, :, :2].tanh().requires_grad_()
+    F.grid_sample(image, grid).sum().backward()
+    again = [t.detach().clone().requires_grad_() for t in (image, grid)]
+    with weft.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        F.grid_sample(*again).sum().backward()
+    assert [t.grad.numpy().tobytes() for t in again] == [t.grad.numpy().tobytes() for t in (image, grid)]

@@ -12,11 +12,13 @@ The functions' doors (frontend/kinds.py) ask by `answer` of runtime/state/marks.
 import threading
 import warnings
 from collections import deque
+from math import prod
 
 import numpy as np
 
 from ...compiler.dtypes import DType
 from ...compiler.ops.kinds import number_meta
+from ...compiler.ops.view import detach
 from ...compiler.translate.kinds import I64, Address, Bool, Dict, Inline, List, Object, Rows, Struct, Tuple, offset_of
 from ...compiler.translate.language import METHOD, address_of, cast, load_at, local_array, native, require
 from ..code import translated
@@ -26,6 +28,7 @@ from ..eager.eager_call import are_alike, hash_with_value
 from ..eager.eager_inplace import require_undisturbed
 from ..eager.eager_words import HASH_MASK, ArrayObject, new_tuple, next_item, set_tuple_item
 from ..eager.eager_words import Words as EagerWords
+from ..eager.plan import is_view_op
 from ..programs.recording import ValueMeta
 from ..state import marks
 from ..state.attributes import refusal
@@ -41,7 +44,9 @@ PLACES = 4  # of them a call may stand in, one after the other
 LOOKS = 8  # at a function that is never content: from then on it is not asked for
 USES, USES_BETWEEN = 16, 1 << 12  # of a call that is not known, before it is looked at, and looked at again
 MOST_ELEMENTS = 1 << 15  # of a tensor: with more, the Python is little of the time
-_MOST_ARGUMENTS, _MOST_STEPS, _MOST_IN_CONSTANTS = 24, 32, 256
+_MOST_ARGUMENTS, _MOST_STEPS, _MOST_IN_CONSTANTS = 24, 256, 256
+# What steps make lives until the call ends: of more than so many steps they make no more elements than these.
+_FEW_STEPS, _MOST_IN_STEPS = 32, 1 << 18
 _RETIRED = 256
 _PLAIN = frozenset((int, float, bool, str, type(None), type(Ellipsis), DType))
 
@@ -264,7 +269,7 @@ class _Noter:
     the end only."""
 
     def __init__(self):
-        self.steps, self.constants, self.n_given = [], [], 0
+        self.steps, self.constants, self.n_given, self.n_made = [], [], 0, 0
 
     def tensor(self, shape, dtype, place):
         made = object.__new__(Noted)
@@ -285,13 +290,29 @@ class _Noter:
         raise NotImplementedError("a change in place")
 
     def note(self, op, operands, attributes):
-        if refusal(attributes) is not None or len(self.steps) == _MOST_STEPS:
+        many = len(self.steps) == _MOST_STEPS or len(self.steps) >= _FEW_STEPS and self.n_made > _MOST_IN_STEPS
+        if refusal(attributes) is not None or many:
             raise NotImplementedError("attributes that cannot be compared, or many steps")
         meta = op.infer(
             [x if isinstance(x, Tensor) else number_meta(x) for x in operands], attributes, state.default_dtype
         )
         self.steps.append((op, dict(attributes), [self._place(x) for x in operands]))
-        return self.tensor(meta.shape, meta.dtype, ("step", len(self.steps) - 1))
+        self.n_made += prod(meta.shape)
+        made = self.tensor(meta.shape, meta.dtype, ("step", len(self.steps) - 1))
+        if op is detach:
+            made._base = None  # for set_apart, which has nothing to do for what is used inside of the call only
+        return made
+
+    def leads_outside(self, place):
+        """Whether a result is what detach() gives, or a view of that: then it is more than what the op makes of it."""
+        while place[0] == "step":
+            op, _, places = self.steps[place[1]]
+            if op is detach:
+                return True
+            if not is_view_op(op):
+                return False
+            place = places[0]
+        return False
 
     def _place(self, x):
         if x.__class__ is Noted:
@@ -363,6 +384,8 @@ def learn(place, wanted, args, kwargs):
         return
     results = list(made) if isinstance(made, tuple) else [made]
     if not noter.steps or not all(x.__class__ is Noted and x.noter is noter or _is_plain(x) for x in results):
+        return
+    if any(x.__class__ is Noted and noter.leads_outside(x.place) for x in results):
         return
     places = [x.place if x.__class__ is Noted else noter.constant(x) for x in results]
     known = Known(hash=wanted, function=place, default_dtype=state.default_dtype, names=tuple(kwargs))
