@@ -146,6 +146,8 @@ def _asked(op, operands, default_dtype):
             key += array.dtype, array.shape
             arrays.append(array)
         else:
+            if kind is not float and kind is not int:
+                number_meta(x)  # refuses an array here: the key of a plan would not say of which shape it is
             key.append(kind)
             arrays.append(x)
         bit += bit
