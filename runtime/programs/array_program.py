@@ -15,7 +15,7 @@ from ...compiler.ops.comparison import cast
 from ...compiler.ops.kinds import is_unknown, number_meta
 from ...compiler.ops.table import Meta
 from . import fused
-from .evaluate import QUIET, as_type, contiguous, enter_quiet, leave_quiet
+from .evaluate import QUIET, as_type, contiguous, enter_quiet, hold_context, leave_quiet
 from .rules import Rule
 from .steps import inner_step
 
@@ -161,10 +161,12 @@ class ArrayProgram:
         if not self.may_warn:
             self._take_steps(values)
             return
+        held = hold_context()
         token = enter_quiet(QUIET)
         try:
             self._take_steps(values)
         finally:
+            held = hold_context()  # noqa: F841
             leave_quiet(token)
 
     def _take_steps(self, values):

@@ -3,6 +3,7 @@
 Results of everything but views are row-major contiguous, so that eager and compiled calls agree on memory layout too.
 """
 
+from contextvars import copy_context
 from math import prod
 
 import numpy as np
@@ -38,12 +39,19 @@ except ImportError:
         np.seterr(**before)
 
 
+# Until 3.12 CPython may collect garbage while it changes a context, and reads what it changes without holding it: a
+# callback or finalizer that computes then pulls that away. So whoever enters or leaves holds a copy meanwhile.
+hold_context = copy_context
+
+
 def quietly(function, *args, **kwargs):
     """Call with NumPy's floating point warnings off."""
+    held = hold_context()
     token = enter_quiet(QUIET)
     try:
         return function(*args, **kwargs)
     finally:
+        held = hold_context()  # noqa: F841
         leave_quiet(token)
 
 

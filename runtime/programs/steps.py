@@ -22,6 +22,7 @@ from .evaluate import (
     contiguous,
     enter_quiet,
     evaluate,
+    hold_context,
     into_new_memory,
     leave_quiet,
     quietly,
@@ -114,10 +115,12 @@ def _quiet(function):
     """The function without NumPy's floating point warnings, its result in row-major order."""
 
     def run(*arrays):
+        held = hold_context()
         token = enter_quiet(QUIET)
         try:
             out = function(*arrays)
         finally:
+            held = hold_context()  # noqa: F841
             leave_quiet(token)
         return out if out.__class__ is _ndarray and out.flags.c_contiguous else contiguous(out)
 
