@@ -79,7 +79,7 @@ class Trials(Calls):
         leaves = leaves_of(usual, args, kwargs) if _may_be_whole(usual) else None
         if leaves is None:
             self._look_after = min(2 * self._look_after, _MOST_UNASKED)
-            self._n_left.value += 1  # this one; there may be none before the trial
+            self._n_left.value = max(self._n_left.value, 1)  # this one, if there is no other before the trial
             return self(*args, **kwargs)
         if self._whole is None:
             self._whole = _whole_calls(self._function)

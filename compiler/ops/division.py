@@ -3,13 +3,16 @@
 import numpy as np
 
 from ..dtypes import float32, float64, int32, int64
-from ..vmath.remainder import cut_quotient, fmod_of_floats
+from ..later import later
 from . import samples
 from .arithmetic import div, floor, mul, neg, trunc
 from .kinds import elementwise, integers_only, no_bool
 from .source import zeros_like
 from .table import Spelling
 
+cut_quotient, fmod_of_floats = (
+    later(f"compiler.vmath.remainder:{name}") for name in ("cut_quotient", "fmod_of_floats")
+)
 _DIVIDED = (int32, int64, float32, float64)
 
 

@@ -215,9 +215,11 @@ def _slogdet_rows(x):
 def _slogdet_vjp(g, out, x):
     """log |det x| has the gradient x^-H. The sign of real matrices does not change; exp(i t) with t = Im log det x
     turns with t."""
-    (of_sign, of_log), (found, _) = unpack(g, SLOGDET_SHAPES), unpack(out, SLOGDET_SHAPES)
+    of_sign, of_log = unpack(g, SLOGDET_SHAPES)
     factor = real_part(of_log)
     if x.dtype.is_complex:
+        # Not of `out`: a second derivative of the logarithm alone would go through the node of both, and free it.
+        found, _ = unpack(slogdet(x), SLOGDET_SHAPES)
         factor = add(factor, mul(imag(mul(of_sign, conjugate(found))), 1j))
     return scaled(factor, adjoint(inv(x)))
 

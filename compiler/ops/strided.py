@@ -1,5 +1,7 @@
 """strided: elements of a vector by any strides, each at most once, as a view of its memory."""
 
+from math import prod
+
 import numpy as np
 
 from .. import dtypes
@@ -27,7 +29,7 @@ def _positions(g, size, stride, start):
         along = g.apply_op(arange, (0, step), {"shape": (count,), "dtype": dtypes.int64})
         shape = tuple(count if k == axis else 1 for k in range(len(size)))
         where = add(where, expand(reshape(along, shape=shape), shape=size))
-    return reshape(where, shape=(-1,)) if 0 not in size else reshape(where, shape=(0,))
+    return reshape(where, shape=(prod(size),))
 
 
 def _vjp(g, out, x, size, stride, start):

@@ -38,6 +38,7 @@ def _view(name, infer, evaluate, vjp, lower, make_samples, **facts):
 # --- reshape --------------------------------------------------------------------------------------------------------
 def _reshape_strides(old_shape, strides, offset, shape):
     """Strides of a reshape without a copy, or None. Walks both shapes in blocks of equal element counts."""
+    shape = infer_reshape("reshape", old_shape, shape)
     if 0 in shape:
         return contiguous_strides(shape), offset
     # Merge neighbouring old dimensions that are contiguous with each other.
