@@ -28,6 +28,8 @@ WITHOUT_SAMPLES = {
     "no_derivative",
     # It passes on complex gradients, or raises.
     "settled_phase",
+    # Its rule leaves out what users never get a cotangent of (test_several_results.py).
+    "linalg_lstsq",
 }
 NAMES = [op.name for op in sampled_ops()]
 
