@@ -55,8 +55,10 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     with no_grad():
         block = step_out("set_: other memory for a tensor")
         try:
+            before = self._version
             self.data = source if size is None else _part(source, storage_offset, tuple(size), stride)
-            self.bump_version()
+            if self._version == before:  # else it has another shape
+                self.bump_version()
             # Graphs from before have the gradient of another value: what asks for this one's does not find it there.
             self._accumulator = None
         finally:

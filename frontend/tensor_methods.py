@@ -104,8 +104,8 @@ def _new(self, *data, device=None):
 # --- questions --------------------------------------------------------------------------------------------------------
 def _storage_offset(self):
     """How many elements after the beginning of the memory of the tensor it is a view of."""
-    base = self._base
-    return 0 if base is None else (_address(self) - _address(base)) // self.dtype.size_bytes
+    address, base = _address(self), self._base  # read in any case: who looks on is told that it was
+    return 0 if base is None else (address - _address(base)) // self.dtype.size_bytes
 
 
 def _address(self):
