@@ -8,6 +8,8 @@ ops it applies are recorded like any others.
 
 from collections import Counter
 
+import numpy as np
+
 from ...compiler.autodiff import has_rule
 from ...compiler.ops.table import Meta
 from ...compiler.ops.view import connect
@@ -495,6 +497,6 @@ def accumulate(frame, leaf, gradient, edge, callbacks):
 def _through_engine(frame, outputs, gradients, retain_graph):
     roots = []
     for t, g in zip(outputs, gradients or (None,) * len(outputs)):
-        ones = tensor_of(t.array * 0 + 1) if g is None else g
+        ones = tensor_of(np.ones(t.shape, t.array.dtype)) if g is None else g
         roots.append((edge_of(frame, t), ones))
     engine.run(roots, retain_graph=retain_graph, create_graph=False)

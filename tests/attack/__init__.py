@@ -76,7 +76,7 @@ it has read, is in differences.md and test_exposed_memory.py.
 
 Seeds 486156000 to 486157026 and 486317000 to 486322194, 6222 programs in 12 minutes on one quiet CPU, 8.5 a second,
 functions whose Python need not run among them: two not the same. 486320160 ended the process: a read in the middle
-gave the value that a backward needs of a tensor changed in place since to None (mended, test_attack_found.py); what a
+gave the value that a backward needs of a tensor changed in place since to None (mended, test_attack_found_gradients.py); what a
 graph keeps alive, 486317696, is in differences.md.
 
 Seeds 1900000000 to 1900006025, 6026 programs, the CPU shared with many others: nine not the same. Mended are 1900000011
