@@ -1,4 +1,4 @@
-"""What the attack (tests/attack) has found about gradients: of values changed in place, read, or led elsewhere since."""
+"""What the attack (tests/attack) has found about gradients: of values changed in place, read or led elsewhere since."""
 
 import numpy as np
 import pytest

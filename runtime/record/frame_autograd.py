@@ -495,8 +495,6 @@ def accumulate(frame, leaf, gradient, edge, callbacks):
 
 
 def _through_engine(frame, outputs, gradients, retain_graph):
-    roots = []
-    for t, g in zip(outputs, gradients or (None,) * len(outputs)):
-        ones = tensor_of(np.ones(t.shape, t.array.dtype)) if g is None else g
-        roots.append((edge_of(frame, t), ones))
+    given = gradients or [None] * len(outputs)
+    roots = [(edge_of(frame, t), tensor_of(np.ones_like(t.array)) if g is None else g) for t, g in zip(outputs, given)]
     engine.run(roots, retain_graph=retain_graph, create_graph=False)

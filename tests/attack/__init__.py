@@ -76,8 +76,8 @@ it has read, is in differences.md and test_exposed_memory.py.
 
 Seeds 486156000 to 486157026 and 486317000 to 486322194, 6222 programs in 12 minutes on one quiet CPU, 8.5 a second,
 functions whose Python need not run among them: two not the same. 486320160 ended the process: a read in the middle
-gave the value that a backward needs of a tensor changed in place since to None (mended, test_attack_found_gradients.py); what a
-graph keeps alive, 486317696, is in differences.md.
+gave the value that a backward needs of a tensor changed in place since to None (mended,
+test_attack_found_gradients.py); what a graph keeps alive, 486317696, is in differences.md.
 
 Seeds 1900000000 to 1900006025, 6026 programs, the CPU shared with many others: nine not the same. Mended are 1900000011
 (`.data` of another shape before a backward), 1900000324 and 1900001544 (arguments that do not fit were asked about
@@ -86,6 +86,10 @@ before a tensor changed since) and 1900003746 (calls that raise kept the calls b
 1900002188, a second derivative outside after an in-place change, is in differences.md. Two wait: 1900000435, where
 `grad_fn` of a result whose `.data` was replaced has another name, and 1900003224, where a hook on a result of a call
 with a backward inside is an error.
+
+Seeds 1950000000 to 1950003013, 3014 programs: two not the same. 1950001298 changes a view of one of several views in
+place (differences.md). 1950003013 ended the process: a backward beyond the recorded paths began with a NumPy number in
+place of an array (mended, test_attack_found_gradients.py; as old as that line).
 """
 
 import sys
