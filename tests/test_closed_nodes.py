@@ -7,7 +7,7 @@ from compiled_twin import assert_same, leaf, twin
 
 import weft
 from weft.autograd import grad
-from weft.runtime.record.frame_autograd import StepNode
+from weft.runtime.record.step_nodes import StepNode
 
 INNERS = {
     "one use": lambda h: h.sin(),

@@ -19,7 +19,7 @@ from .anomaly import run_checked
 from .deep import elsewhere, is_too_deep
 from .frame_walks import Walking, flags_of
 from .gate import apply_inplace
-from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, Node, TensorHook, adding
+from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, Node, TensorHook, adding, require_not_freed
 from .node_queue import Queue
 from .parts import has_added
 from .plain_sweep import run_nodes
@@ -369,14 +369,7 @@ def _run_node(node, *given):
 
 
 def _run(node, cotangents, sums, retain_graph, create_graph):
-    # A Function's node asks its ctx for what it has not, where a user may have put this name too.
-    if not node.is_python and getattr(node, "released", False):
-        raise RuntimeError(
-            "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-            f"already been freed), at {node.name()}. Saved intermediate values of the graph are freed when you call "
-            ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the graph a "
-            "second time or if you need to access saved tensors after calling backward."
-        )
+    require_not_freed(node)
     if node.n_outputs == 1 and not node.is_call:
         # A Function is asked what it makes of None: it may make zeros of it.
         is_asked = cotangents[0] is not None or node.is_python

@@ -36,6 +36,12 @@ _new = object.__new__
 _sequence = itertools.count()
 # Leaves come last: everything that reaches them is summed first and added to .grad once.
 ACCUMULATE_SEQUENCE = -1
+SECOND_BACKWARD = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed), at {name}. Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
+    "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access saved "
+    "tensors after calling backward."
+)
 adding = []  # the leaves to whose gradients Python is adding just now, in any thread: native code leaves all to it then
 
 
@@ -98,6 +104,7 @@ class BaseNode:
             raise TypeError(
                 f"{self.name()} expected {self.n_outputs} arguments, got {len(cotangents)} arguments instead"
             )
+        require_not_freed(self)
         found = self.run(cotangents[0]) if self.n_outputs == 1 else self.run_all(list(cotangents))
         return found[0] if len(found) == 1 else tuple(found)
 
@@ -290,6 +297,13 @@ def keep_output(tensor):
     if out is not None and out.tensor is tensor:
         tensor._node.out = kept = _saved_output(tensor)
         kept.version = out.version
+
+
+def require_not_freed(node):
+    """RuntimeError for a node that is to run and has dropped what it had saved."""
+    # A Function's node asks its ctx for what it has not, where a user may have put this name too.
+    if not node.is_python and getattr(node, "released", False):
+        raise RuntimeError(SECOND_BACKWARD.format(name=node.name()))
 
 
 def require_history(node):

@@ -7,7 +7,7 @@ more in eager mode, which gives the same bits and a graph of ordinary nodes.
 
 import weakref
 
-from ..eager.node import BaseNode, Node, Saved, edge_of
+from ..eager.node import SECOND_BACKWARD, BaseNode, Node, Saved, edge_of
 from ..eager.saved import check_version
 from ..programs import background
 from ..programs.background import NotReady
@@ -20,6 +20,7 @@ from ..state.tensor import register_reader, storage_of, tensor_of
 from . import closed_again, frame_autograd
 from .closed_nodes import check_unchanged, made_for, values_of_gradients, values_of_steps
 from .interim import Interim, with_numbers
+from .step_nodes import StepNode
 
 
 def close_graph(frame, needed):
@@ -59,7 +60,7 @@ class FreedCall:
         tensor._node, tensor._frame, tensor._call_node = FreedNode(self.frame, tensor._vid), None, None
 
 
-class FreedNode(frame_autograd.StepNode):
+class FreedNode(StepNode):
     """The node of one of these results."""
 
     __slots__ = ()
@@ -124,7 +125,7 @@ class CallNode(BaseNode):
         return "CompiledCallBackward"
 
     def shown(self, index):
-        return frame_autograd.StepNode(self.frame, self.needed.differentiable[index]), 0
+        return StepNode(self.frame, self.needed.differentiable[index], self), 0
 
     def edge_for(self, vid):
         if vid in self.needed.differentiable:
@@ -271,8 +272,8 @@ class CallNode(BaseNode):
         steps = self._frees(self.present) if steps is None else steps
         again = self.freed_steps and self.freed_steps.intersection(steps)
         if again:
-            node = frame_autograd.StepNode(self.frame, self.frame.steps[max(again)].first)
-            raise RuntimeError(frame_autograd.SECOND_BACKWARD.format(name=node.name()))
+            name = frame_autograd.node_name(self.frame, self.frame.steps[max(again)])
+            raise RuntimeError(SECOND_BACKWARD.format(name=name))
         if self.again is not None and steps:
             self.again[0]._check_freed(closed_again.of_first(self.frame.recording, self.frame.steps, steps))
 

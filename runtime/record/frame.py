@@ -33,6 +33,7 @@ from . import (
 from .closed import FreedCall
 from .frame_functions import Connects
 from .onlooker import Watched, door
+from .step_nodes import node_of
 
 
 class Frame(Connects, Watched):
@@ -61,8 +62,7 @@ class Frame(Connects, Watched):
         self.roots = {}  # number of a view -> number of its base
         self.versioned = {}  # number of a .data, or of a view of one -> number of the .data, which has the version
         self.rewritten = False  # whether memory was changed while values with another version showed it too
-        self.overwritten = set()
-        self.freed = set()  # steps whose saved values a backward has freed
+        self.overwritten, self.freed = set(), set()  # freed: steps whose saved values a backward has freed
         self.nodes, self.places = {}, {}  # number of a value -> its node; which output it is, where there are several
         self.hooked = False  # whether gradients must pass through nodes
         self.n_with_nodes = 0  # how many steps have their node, if they need one
@@ -460,7 +460,7 @@ class Frame(Connects, Watched):
     # --- autograd (frame_autograd.py) -----------------------------------------------------------------------------
     @door
     def node_of(self, tensor):
-        return frame_autograd.node_of(self, tensor)
+        return node_of(self, tensor)
 
     @door
     def edge_of(self, tensor):

@@ -14,22 +14,14 @@ from ...compiler.autodiff import has_rule
 from ...compiler.ops.table import Meta
 from ...compiler.ops.view import connect
 from ..eager import engine
-from ..eager.expected import metas_of
 from ..eager.gate import apply_inplace
 from ..eager.needs import needs_of
-from ..eager.node import BaseNode, Node, Saved, leaf_edge, listed, named, next_sequence, shown
+from ..eager.node import SECOND_BACKWARD, Node, Saved, next_sequence
 from ..eager.node import edge_of as edge_of_tensor
 from ..programs.recording import BACKWARD, TooManyPaths, ValueMeta, user_line
 from ..state.modes import state
 from ..state.tensor import tensor_of
 from .frame_inputs import read_now
-
-SECOND_BACKWARD = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
-    "freed), at {name}. Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
-    "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access saved "
-    "tensors after calling backward."
-)
 
 
 def differentiable(frame, op, ids):
@@ -230,11 +222,11 @@ def edge_to(frame, vid):
 
 def edge_of(frame, tensor):
     if frame.closed:
-        return _closed_node(frame).edge_for(tensor._vid)
+        return closed_node(frame).edge_for(tensor._vid)
     return (node_for(frame, tensor._vid), frame.places.get(tensor._vid, 0))
 
 
-def _closed_node(frame):
+def closed_node(frame):
     """The node of a finished call. A call that ran its own backward gets one only when somebody asks."""
     node = frame.graph_node and frame.graph_node()
     return frame.freed_call() if node is None else node
@@ -242,7 +234,7 @@ def _closed_node(frame):
 
 def keep_history(frame, tensor):
     """A result is about to leave its finished call."""
-    closed = _closed_node(frame)
+    closed = closed_node(frame)
     node = closed.edge_for(tensor._vid)[0]
     if closed.stands_for is not None or not node.released:
         try:
@@ -257,60 +249,10 @@ def keep_history(frame, tensor):
 def node_name(frame, step):
     """What the node of an op is called."""
     name = step.op.node_name
-    return name if isinstance(name, str) else name(_operand_metas(frame, step), step.attributes)
+    return name if isinstance(name, str) else name(operand_metas(frame, step), step.attributes)
 
 
-class StepNode(BaseNode):
-    """A node shown to the user: name and edges of a recorded op. Backward runs compiled, not through it."""
-
-    __slots__ = ("frame", "vid")
-
-    def __new__(cls, frame, vid):
-        return object.__new__(named(cls, node_name(frame, frame.step_of(vid))))
-
-    def __init__(self, frame, vid):
-        super().__init__(())
-        self.frame, self.vid = frame, vid
-
-    @property
-    def op(self):
-        return self.frame.step_of(self.vid).op
-
-    @property
-    def next_functions(self):
-        step = self.frame.step_of(self.vid)
-        wanted = set(flows(self.frame, step))
-        operands = [step.operands[k] for k in listed(step.op, _operand_metas(self.frame, step))]
-        return tuple(self._shown(k) if k in wanted else (None, 0) for k in operands)
-
-    def _shown(self, vid):
-        if self.frame.metas[vid].history:
-            return StepNode(self.frame, vid), 0
-        # A leaf from which requires_grad was taken since then keeps its edge, as nodes of eager mode do.
-        return shown(self._edge_at_call(vid) or self.frame.edge_out(vid) or leaf_edge(self.frame.leaf(vid)))
-
-    def _edge_at_call(self, vid):
-        """Where the gradients of an input went when the call ended: the input may have another history since."""
-        node = self.frame.graph_node and self.frame.graph_node()
-        reached = () if node is None else self.frame.last_program.meta["reached"]
-        return node.ends[reached.index(vid)] if vid in reached else None
-
-    def register_hook(self, hook):
-        raise NotImplementedError(
-            f"{self.name()} was made by a compiled call that runs its backward as one program: register the hook on "
-            "the tensor (tensor.register_hook), or call the undecorated function"
-        )
-
-    register_prehook = register_hook
-
-
-@metas_of.register
-def _(node: StepNode):
-    meta = node.frame.metas[node.vid]
-    return ((meta.shape, meta.dtype),)
-
-
-def _operand_metas(frame, step):
+def operand_metas(frame, step):
     """The step's operands as node names want them: shapes and types, numbers as numbers."""
     return [_WithRank(frame.metas[k]) if k >= 0 else _PLACEHOLDERS[k] for k in step.operands]
 
@@ -320,17 +262,10 @@ class _WithRank:
         self.shape, self.dtype, self.ndim = meta.shape, meta.dtype, len(meta.shape)
 
 
-def node_of(frame, tensor):
-    """grad_fn of a tensor of this call."""
-    if not frame.metas[tensor._vid].history:
-        return None
-    return StepNode(frame, tensor._vid) if frame.closed or not frame.hooked else node_for(frame, tensor._vid)
-
-
 def use_nodes(frame, tensor):
     """From now on this tensor's history is a graph of real nodes, which can carry hooks."""
     if frame.closed:
-        _closed_node(frame).use_nodes(tensor)
+        closed_node(frame).use_nodes(tensor)
         return
     frame.hooked, frame.uses_hooks = True, user_line()
     frame.hooked_values.add(tensor._vid)
@@ -357,14 +292,14 @@ def _check_step(frame, index):
     """The errors eager mode gives: freed values, values changed in place since they were saved."""
     step = frame.steps[index]
     if index in frame.freed:
-        raise RuntimeError(SECOND_BACKWARD.format(name=StepNode(frame, step.first).name()))
+        raise RuntimeError(SECOND_BACKWARD.format(name=node_name(frame, step)))
     for vid in needed_by(frame, step):
         if vid in frame.overwritten:
             raise_overwritten(frame, vid, step)
 
 
 def raise_overwritten(frame, vid, step):
-    meta, name = frame.metas[vid], StepNode(frame, step.first).name()
+    meta, name = frame.metas[vid], node_name(frame, step)
     raise RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"{meta.dtype.name}{meta.shape}, needed by {name} at {step.line}. Change a copy (x = x.clone()) or do "
