@@ -9,6 +9,9 @@
                    of whole programs
     programs.py    functions of a few tensors, called in turn
     on_arrays.py   functions of arrays, whose calls go to their program at once, and what they read outside
+    whole.py       functions, methods and modules whose Python need not run, and what they read outside
+    strangers.py   what programs of strangers do besides: Functions of all styles, hooks, methods, other memory, draws
+    strange_programs.py  programs of that
     trainings.py   models that are trained
     compare.py     two runs of a program, and the first thing in which they differ
     beside_torch.py  the same program with torch under weft's name

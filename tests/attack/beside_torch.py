@@ -7,6 +7,7 @@ out (`cannot_run`).
 
 import builtins
 import re
+import traceback
 import warnings
 from contextlib import nullcontext
 from dataclasses import is_dataclass
@@ -23,6 +24,7 @@ from . import compare
 RTOL, ATOL = 1e-4, 1e-5
 # float32 comes in where a program asks for it.
 RTOL_SINGLE = 2e-3
+_IN_BACKWARD = "raised in a backward"
 
 
 # --- torch under weft's name ------------------------------------------------------------------------------------------
@@ -77,7 +79,7 @@ class _Layers(_Under):
     def _layer(self, name, kind):
         def make(*args, **kwargs):
             made = kind(*args, **kwargs)
-            if any(isinstance(x, torch.nn.Module) for x in args) or not list(made.parameters()):
+            if any(isinstance(x, (torch.nn.Module, list)) for x in args) or not list(made.parameters()):
                 return made
             state = getattr(weft.nn, name)(*args, **kwargs).state_dict()
             made.load_state_dict({key: _theirs(value) for key, value in state.items()})
@@ -86,12 +88,12 @@ class _Layers(_Under):
         return make
 
 
-def _torch_modules():
+def _torch_modules(lines):
     functional = _Under(torch.nn.functional, {"dropout": _dropout})
     nn = _Layers(torch.nn, {"functional": functional, "Dropout": _Dropout})
     names = {name: _drawn(name) for name in ("randn", "rand")}
     names |= {"nn": nn, "manual_seed": weft.manual_seed, "set_default_dtype": _set_default_dtype}
-    return {"weft": _Under(torch, names), "weft.nn": nn, "attack.compare": _comparison(torch.Tensor)}
+    return {"weft": _Under(torch, names), "weft.nn": nn, "attack.compare": _comparison(torch.Tensor, lines)}
 
 
 def _set_default_dtype(dtype):
@@ -100,8 +102,8 @@ def _set_default_dtype(dtype):
 
 
 # --- what is seen -----------------------------------------------------------------------------------------------------
-def _comparison(kind):
-    """What programs import from compare.py, for tensors of this type."""
+def _comparison(kind, lines):
+    """What programs of these lines import from compare.py, for tensors of this type."""
 
     def flat(x):
         if isinstance(x, kind):
@@ -115,7 +117,9 @@ def _comparison(kind):
         return [(i, k) for i, a in enumerate(arrays) for k, b in enumerate(arrays[:i]) if np.may_share_memory(a, b)]
 
     def said(error):
-        return "raised" if isinstance(error, Exception) else type(error).__name__
+        line = _lines_of(error, lines)
+        inside = any(word in line for word in ("backward", "grad(", "step(", "Grad"))
+        return _IN_BACKWARD if inside else "raised" if isinstance(error, Exception) else type(error).__name__
 
     def peek(x):
         return _seen(x, kind)
@@ -130,6 +134,12 @@ def _comparison(kind):
         in_threads=compare.in_threads,
         reading=lambda *_: nullcontext(),
     )
+
+
+def _lines_of(error, lines):
+    """The program's own lines that raised it."""
+    found = traceback.walk_tb(error.__traceback__)
+    return "\n".join(lines[at - 1] for frame, at in found if frame.f_code.co_filename == "<program>")
 
 
 def _seen(x, kind, with_gradient=False):
@@ -228,15 +238,16 @@ def difference_beside_torch(source):
     if cannot_run(source):
         return None
     source = _in_double(source)
-    ours = {"attack.compare": _comparison(weft.Tensor)}
+    lines = source.split("\n")
+    ours = {"attack.compare": _comparison(weft.Tensor, lines)}
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         a = _observed(source, ours, weft.Tensor)
-        b = _observed(source, _torch_modules(), torch.Tensor)
+        b = _observed(source, _torch_modules(lines), torch.Tensor)
     for k, (x, y) in enumerate(zip(a, b)):
         if not _agree(x, y):
             return f"observation {k}{_shown(*_innermost(x, y))}"
-        if isinstance(x, str) and x == y == "raised":
+        if isinstance(x, str) and x == y == _IN_BACKWARD:
             # What a backward has done before its error is not the same.
             return None
     return None if len(a) == len(b) else f"{len(a)} observations with weft, {len(b)} with torch"

@@ -30,7 +30,7 @@ CHANGES = (
     "{x}.add_(1.0)", "{x}.mul_({y})", "{x}[...] = 0.5", "{x} += {y}", "{x} *= 0.5", "{x}.zero_()", "{x}.relu_()",
     "{t} = {x} * w\n{t}[0] = 1.0", "{t} = {x} * w\n{t}[1:].zero_()", "{t} = {x}.clone()\n{t} += 1.0\n{t}.mul_({y})",
     "s.add_(1.0)", "s.mul_(0.5)", "s.copy_({x}.detach())", "s[calls[0] % 3] = 0.25", "s[0] = v.detach()", "s += 0.5",
-    "with weft.no_grad():\n    w.mul_(0.99)", "with weft.no_grad():\n    v -= 0.01", "w.data.add_(0.01)",
+    "with weft.no_grad():\n    w.mul_(0.99)", "with weft.no_grad():\n    v.sub_(0.01)", "w.data.add_(0.01)",
     "u.fill_(0.5)", "with weft.no_grad():\n    s.lerp_(w, 0.1)",
     "with weft.no_grad():\n    v.copy_(v.clamp(-1.0, 1.0))", "w.data = w.data * 0.99", "box.scale = box.scale * 0.9",
     "box.last = {x}", "box.last = {x}.detach()", "array += 1.0", "n.add_(0.5)", "base[0] = u", "base[1:3].mul_(0.5)",

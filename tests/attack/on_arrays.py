@@ -99,7 +99,7 @@ VALUES = (
     "{t} = sum({x} * weft.as_tensor(row) for row in rows)", "{t} = {x} * len(rows)", "{t} = {x} * weights[0]",
     "for w in weights:\n    {x} = {x} + w * {y}", "{t} = sum(w * {x} for w in weights)",
     "{t} = {x} * weights[-1] + 1.0", "{t} = {x} * params['w'] + params['b']",
-    "for k in sorted(params):\n    {x} = {x} * params[k]", "for k, p in params.items():\n    {x} = {x} + p",
+    "for k in sorted(params):\n    {x} = {x} * params[k]", "for k, value in params.items():\n    {x} = {x} + value",
     "{t} = sum(p.sum() for p in params.values()) * {x}", "{t} = {x} * len(params)",
     "if 'c' in params:\n    {x} = {x} * 2.0", "{t} = {x} * params.get('c', 1.0)", "{t} = {x} * box.scale",
     "{t} = {x} + box.shift", "{t} = {x} * box.table", "{t} = box.moved({x})", "{t} = box({x})",
@@ -191,44 +191,61 @@ AROUND = (
 class RandomOnArrays(RandomAttack):
     """seed -> `source`: calls that are alike long enough to be prepared, then something changes, then more calls."""
 
+    head, values, returns, surgeries, calls_are = HEADER, VALUES, RETURNS, SURGERY, CALLS
+
     def __init__(self, seed):
         super().__init__(seed)
         self.n_functions = int(self.rng.choice([1, 1, 2]))
+
+    def text_of_value(self):
+        return self.pick(self.values)
 
     def function(self, k, parameters, first):
         names, lines = ["x", "y"] if "y" in parameters else ["x"], [f"def f{k}({parameters}):"]
         for number in range(int(self.rng.integers(1, 5))):
             words = self.words(names, number)
-            text = self.pick(VALUES)
+            text = self.text_of_value()
             lines += [f"    {line}" for line in text.format(**words).split("\n")]
             if "{t} = " in text:
                 names.append(words["t"])
-        return [*lines, "    " + self.pick(RETURNS).format(**self.words(names, 9)), ""]
+        return [*lines, "    " + self.pick(self.returns).format(**self.words(names, 9)), ""]
 
     def calls(self):
-        lines, after = [], self.pick(AROUND)
+        lines, after = [], self.around()
         for _ in range(int(self.rng.integers(3, 7))):
             n = int(self.rng.choice([1, 2, 9, 9, 14]))
             lines += [f"for call in range({n}):", "    try:"]
             k = int(self.rng.integers(self.n_functions))
-            called = f"found = both{k}({self.given[k][2]})"
-            if self.chance(0.05):
-                called = f"yield in_threads(both{k}, {self.given[k][2].replace('y=y', 'y')})\n{called}"
-            lines += [f"        {line}" for line in called.split("\n")]
-            lines += ["        kept.append(found)", f"        {after}", "        yield found"]
+            lines += [f"        {line}" for line in [*self.called(k), *after.split("\n")]]
             lines += ["    except Exception as error:", "        yield said(error)"]
             for _ in range(int(self.rng.choice([1, 1, 1, 2]))):
-                lines += ["try:", *(f"    {line}" for line in self.pick(SURGERY).split("\n"))]
+                lines += ["try:", *(f"    {line}" for line in self.pick(self.surgeries).split("\n"))]
                 lines += ["except Exception as error:", "    pass"]
         return lines
 
+    def compiled(self, k, places):
+        return [f"both{k} = on_arrays(compile, f{k}, {places})"]
+
+    def called(self, k):
+        given = self.given[k][2]
+        lines = [f"found = both{k}({given})", "kept.append(found)"]
+        if self.chance(0.05):
+            lines = [f"yield in_threads(both{k}, {given.replace('y=y', 'y')})", *lines]
+        return lines
+
+    def around(self):
+        return self.pick(AROUND) + "\nyield found"
+
+    def last(self):
+        return ["yield kept, [np.asarray(q) for q in (x, array, grid, *rows)]"]
+
     @property
     def source(self):
-        self.given = [self.pick(CALLS) for _ in range(self.n_functions)]
-        lines = HEADER.replace("{seed}", str(self.seed)).split("\n")
+        self.given = [self.pick(self.calls_are) for _ in range(self.n_functions)]
+        lines = self.head.replace("{seed}", str(self.seed)).split("\n")
         body = []
         for k, (places, parameters, _) in enumerate(self.given):
-            body += [*self.function(k, parameters, ""), f"both{k} = on_arrays(compile, f{k}, {places})"]
-        body += [*self.calls(), "yield kept, [np.asarray(q) for q in (x, array, grid, *rows)]"]
+            body += [*self.function(k, parameters, ""), *self.compiled(k, places)]
+        body += [*self.calls(), *self.last()]
         lines += [f"    {line}" if line else "" for line in body]
         return "\n".join(lines) + "\n" + FOOTER

@@ -143,6 +143,8 @@ RARE += [families.SCANS, families.LAYERS, families.MASKS, families.HIGHER, famil
 class RandomAttack:
     """seed -> `source`. Of three programs one has calls that are all alike, but for what changes once in a while."""
 
+    rare, optimizers = RARE, OPTIMIZERS
+
     def __init__(self, seed):
         self.seed, self.rng = seed, np.random.default_rng(seed)
         self.n_functions = int(self.rng.choice([1, 1, 2, 3]))
@@ -230,13 +232,13 @@ class RandomAttack:
     @property
     def source(self):
         f = fragments
-        rare = [self.pick(RARE) for _ in range(2)]
+        rare = [self.pick(self.rare) for _ in range(2)]
         self.kinds = [*[f.VALUES] * 3, f.VIEWS, *rare, *(rare if self.chance(0.3) else [])]
         self.signatures = [self.pick(f.SIGNATURES) for _ in range(self.n_functions)]
         lines = [
             *HEADER.replace("{seed}", str(self.seed))
             .replace("{layer}", self.pick(LAYERS))
-            .replace("{optimizer}", self.pick(OPTIMIZERS))
+            .replace("{optimizer}", self.pick(self.optimizers))
             .split("\n")
         ]
         for k, (parameters, first, _) in enumerate(self.signatures):

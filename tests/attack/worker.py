@@ -17,8 +17,15 @@ from .compare import difference_in, n_errors
 from .minimise import minimised
 from .on_arrays import RandomOnArrays
 from .programs import RandomAttack, RandomLoop
+from .strange_programs import RandomStranger, RandomStrangerLoop
 from .trainings import LongTraining
+from .whole import RandomWhole
 
+# Which kind of program a seed is, in turn.
+KINDS = (
+    *("attack", "stranger", "whole", "training", "arrays", "stranger"),
+    *("sharing", "whole", "loop", "strange loop", "stranger", "program"),
+)
 N_TRIED = 3
 N_BETWEEN_FREEZES = 4
 # One text is compiled many times here, and what is attacked are recorded calls.
@@ -28,10 +35,13 @@ contest.LOOKED_INTO_AFTER = 4  # programs are short
 
 def source_of(seed):
     """(kind, source) of the program of a seed."""
-    kind = ("attack", "training", "loop", "sharing", "attack", "training", "arrays", "program")[seed % 8]
+    kind = KINDS[seed % len(KINDS)]
     made = {
         "attack": lambda seed: _with_fewest_errors(RandomAttack, seed),
         "loop": lambda seed: _with_fewest_errors(RandomLoop, seed),
+        "stranger": lambda seed: _with_fewest_errors(RandomStranger, seed),
+        "strange loop": lambda seed: _with_fewest_errors(RandomStrangerLoop, seed),
+        "whole": lambda seed: _with_fewest_errors(RandomWhole, seed),
         "training": LongTraining,
         "arrays": RandomOnArrays,
         "sharing": lambda seed: RandomSharing(seed, n_calls=24),
@@ -79,11 +89,17 @@ def attack(seed, folder, find):
     if difference is None:
         return True
     raised = difference.split(":")[0]
-    small = minimised(source, lambda text: (outcome(text, find) or "").split(" ")[0] == difference.split(" ")[0])
+    small = minimised(source, lambda text: _is_alike(outcome(text, find), difference))
     said = "".join(f"# {line}\n" for line in (outcome(small, find) or difference).split("\n"))
     (folder / f"{kind}_{seed}.py").write_text(f"# {kind}, seed {seed}: {raised}\n{said}\n{small}")
     (folder / f"{kind}_{seed}_whole.py").write_text(source)
     return False
+
+
+def _is_alike(found, difference):
+    """Whether a smaller program differs as the larger one does, and not because a name is gone."""
+    unnamed = "NameError" in (found or "") and "NameError" not in difference
+    return found is not None and found.split(" ")[0] == difference.split(" ")[0] and not unnamed
 
 
 def _freeze():
