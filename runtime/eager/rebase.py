@@ -284,12 +284,12 @@ def check_rebase(target, requires):
 
 
 def _is_of_detached(target):
-    """Whether a view has no gradients because detach() made what it is a view of. Values of calls do not always tell:
-    then it may be so."""
+    """Whether a view has no gradients because detach() made what it is a view of. Views that calls leave behind know
+    no other base then (frame_views.py: detached_above). Values of another call do not tell: then it may be so."""
     if is_apart(target):
         return True
     if target._frame is None:
-        return target._vid >= 0 or target._base._vid >= 0
+        return False
     if target._frame is not state.frame:
         return True
     frame, vid, base = state.frame.recorded(), target._vid, target._base

@@ -37,14 +37,14 @@ def shown_by(frame, view):
 
 
 def detached_above(last, root, vid):
-    """The number of the detached value that a view of `root` is, or is a view of; None without one, or where the root
-    has no history. The view may not keep the root after the call, as in eager mode (rebase.py: set_apart): a loop that
-    detaches its state would keep all that was ever computed."""
-    maker = last.maker_of(root)
-    step = last.maker_of(vid) if maker.metas[root - maker.first].history else None
+    """The number of the detached value that a view of `root` is, or is a view of; None without one. After the call the
+    view does not know the root, whose history is none of its own, whatever becomes of that (rebase.py: check_rebase);
+    and a loop that detaches its state would keep all that was ever computed. What detach() makes of a root without a
+    history knows it, as in eager mode (rebase.py: set_apart)."""
+    step, maker = last.maker_of(vid), last.maker_of(root)
     while step is not None and step.detail == "view":
         if step.op is detach:
-            return step.first
+            return step.first if step.first != vid or maker.metas[root - maker.first].history else None
         step = last.maker_of(step.operands[0])
     return None
 
