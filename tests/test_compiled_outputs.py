@@ -403,3 +403,28 @@ def test_views_of_parts_of_one_call_are_not_changed_in_place(compile):
         last = f(weft.randn(2, 3).requires_grad_())[-1]
         seen += [error_of(last.add_, 1.0), error_of(last.unsqueeze(0).add_, 1.0), error_of(last[1:].mul_, 2.0)]
     return seen
+
+
+@twin
+def test_what_nobody_holds_is_checked_all_the_same(compile):
+    """Nothing was live at the end of these calls, so no program ran, and no check in it."""
+
+    def picks(table, index):
+        table[index]
+
+    def looks_up(table, index):
+        weft.nn.functional.embedding(index, table)
+        return 3
+
+    def returns_a_view(table, index):
+        table[index]
+        return table.view(6)
+
+    def describes(table, index):
+        return str(type(weft.distributions.Normal(table[0, 0], 3.0 - index.float()[0])))
+
+    table = weft.ones(3, 2)
+    for function in (picks, looks_up, returns_a_view, describes):
+        f = compile(function)
+        for k in (0, 1, 2, 7, 0, 0, 7, 0):
+            yield error_of(f, table, weft.tensor([k]))

@@ -127,7 +127,7 @@ _HAS_RUN = [0]  # what a program has returned that has run: no check has failed
 def run(frame, needed):
     """Compute `needed`, and put the results where they belong. Returns the program, None if nothing was needed."""
     program = None
-    if needed.live or needed.commits or needed.differentiable:
+    if needed.live or needed.commits or needed.differentiable or frame.closing and _may_fail(frame):
         program = _program_for(frame, needed)
         frame.returned, frame.flight = (), needed
         has_failed = program.run(frame)
@@ -146,6 +146,22 @@ def run(frame, needed):
     else:
         frame.flushed, frame.first_pending = frame.step.depth, len(frame.tensors)
     return program
+
+
+def _may_fail(frame):
+    """Whether a pending op checks what it is given: it must be asked even if nobody holds what comes of it."""
+    ops = filter(frame_autograd.is_op, frame.steps[frame.flushed :])
+    # One without a kernel is made of others, which are known when its program is made.
+    return any(step.op.kernel is None or step.op.kernel.can_fail(_Checked(step)) for step in ops)
+
+
+class _Checked:
+    """What kernels look at of a value to say whether its op can fail."""
+
+    __slots__ = ("op", "attributes", "dtype")
+
+    def __init__(self, step):
+        self.op, self.attributes, self.dtype = step.op, step.attributes, step.metas[0].dtype
 
 
 def _program_for(frame, needed):
