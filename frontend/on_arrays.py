@@ -3,8 +3,7 @@
 `value_and_grad`, `grad`, `jacobian`, `hessian`, `hvp` and `for_numpy` take a function of tensors and give a function of
 arrays, compiled. Arrays are copied into tensors that are kept for the next call, so calls are alike and nothing of
 theirs is shared with the caller: the results are his, and what he does to his arrays afterwards changes nothing. Calls
-for derivatives of a function that does nothing but ops go to their program at once after a while (prepared.py); those
-of `for_numpy`, whose results may be tuples, lists and dicts, are replayed.
+of a function that does nothing but ops go to their program at once after a while (prepared.py).
 
 >>> import numpy as np
 >>> def rosenbrock(x):
@@ -13,7 +12,8 @@ of `for_numpy`, whose results may be tuples, lists and dicts, are replayed.
 (100.0, array([-400.,  200.]))
 """
 
-from functools import update_wrapper, wraps
+from functools import partial, update_wrapper, wraps
+from operator import itemgetter
 from sys import gettrace
 
 import numpy as np
@@ -37,7 +37,6 @@ class OnArrays:
     out, from what `function` returned and the tensors that it is differentiated for. of: the function of the user's, if
     `function` is one around it."""
 
-    _is_prepared = True  # whether calls may go to their program at once
     _has_argnums = True  # whether what makes it takes `argnums`
 
     def __init__(self, name, function, argnums, derive, of=None):
@@ -60,7 +59,14 @@ class OnArrays:
                     arrays = call.run(values)
                     if arrays is not None:
                         return arrays if call.in_order is None else call.in_order(arrays)
-        return [_handed_out(x) for x in self._results(args, kwargs, places)]
+        return self._as_arrays(self._results(args, kwargs, places))
+
+    def _as_arrays(self, results):
+        return [_handed_out(x) for x in results]
+
+    def _told(self, results):
+        """Tell who looks at the call what is about to be returned."""
+        state.looks_on.ended(results)
 
     def _results(self, args, kwargs, places):
         """The results, as tensors, for arrays; whatever the caller's mode."""
@@ -74,10 +80,7 @@ class OnArrays:
         if len(kept) != len(values):
             kept = [None] * len(values)
         tensors = [self._filled(kept, k, value, k in places) for k, value in enumerate(values)]
-        if self._is_prepared:
-            results = self._prepared.after(key, compiled, values, tensors)
-        else:
-            results = compiled(*tensors)
+        results = self._prepared.after(key, compiled, values, tensors)
         if state.frame is None:
             self._kept.append(kept)
         return results
@@ -88,7 +91,7 @@ class OnArrays:
             value = self._function(*tensors[:n_args], **dict(zip(names, tensors[n_args:])))
             results = self._derive(value, [tensors[place] for place in places])
             if state.looks_on is not None:
-                state.looks_on.ended(results)
+                self._told(results)
             return results
 
         program.__name__ = getattr(self._function, "__name__", type(self._function).__name__)
@@ -150,13 +153,23 @@ class Grad(OnArrays):
 
 
 class ForNumpy(OnArrays):
-    _is_prepared = False  # its results have whatever form the function gives them
     _has_argnums = False
 
     def __call__(self, *args, **kwargs):
         # What an optimizer or a quadrature varies may be a number, which has no method `exp`.
-        args = [np.asarray(x) if isinstance(x, (float, np.floating)) else x for x in args]
-        return _as_arrays(self._results(args, kwargs, ()))
+        args = tuple([np.asarray(x) if isinstance(x, (float, np.floating)) else x for x in args])
+        return self._arrays(args, kwargs, ())
+
+    def _as_arrays(self, results):
+        return _changed(results, Tensor, _handed_out)
+
+    def _told(self, results):
+        tensors = []
+        form = _changed(results, Tensor, lambda x: tensors.append(x) or _PLACE)
+        if form is _PLACE:
+            state.looks_on.ended(tuple(tensors), _only)
+        elif _is_remade(form):
+            state.looks_on.ended(tuple(tensors), partial(_filled_in, form))
 
 
 class HessianTimesVector(OnArrays):
@@ -183,7 +196,13 @@ def for_numpy(function):
     >>> softplus(np.array([0.0, 1.0]))
     array([0.69314718, 1.31326169])
     """
-    return ForNumpy("for_numpy", function, (), lambda value, leaves: value)
+
+    def derive(value, leaves):
+        # A result may be an argument, a part of one, or twice the same tensor; and it may have a history.
+        with no_grad():
+            return _changed(value, Tensor, Tensor.clone)
+
+    return ForNumpy("for_numpy", function, (), derive)
 
 
 def value_and_grad(function, argnums=0):
@@ -364,16 +383,39 @@ def _handed_out(result):
     return array.copy() if array.nbytes <= COPIED_BYTES else result.numpy()
 
 
-def _as_arrays(value):
-    """Nested results with arrays in place of tensors."""
-    if isinstance(value, Tensor):
-        return value.array.copy()  # it may be a view of an argument
+def _changed(value, kind, change):
+    """Nested results with something else in place of what is of a kind."""
+    if isinstance(value, kind):
+        return change(value)
     if isinstance(value, dict):
-        return {key: _as_arrays(v) for key, v in value.items()}
+        return {key: _changed(v, kind, change) for key, v in value.items()}
     if isinstance(value, (tuple, list)):
-        parts = map(_as_arrays, value)
+        parts = [_changed(v, kind, change) for v in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
+
+
+class _Place:
+    """Where an array belongs in nested results."""
+
+
+_PLACE = _Place()
+_only = itemgetter(0)
+
+
+def _filled_in(form, arrays):
+    """Nested results as they were in an ordinary call, with these arrays."""
+    arrays = iter(arrays)
+    return _changed(form, _Place, lambda _: next(arrays))
+
+
+def _is_remade(form):
+    """Whether nothing in nested results but arrays could tell calls apart: containers are made anew for each."""
+    if isinstance(form, dict):
+        return all(map(_is_remade, form.values()))
+    if isinstance(form, (tuple, list)):
+        return all(map(_is_remade, form))
+    return form is None or isinstance(form, (_Place, bool, int, float, complex, str, bytes))
 
 
 PUBLIC = ["for_numpy", "value_and_grad", "grad", "jacobian", "hessian", "hvp"]

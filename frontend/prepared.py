@@ -78,7 +78,7 @@ class Look:
     """What is seen of one call, from within."""
 
     def __init__(self):
-        self.frame = self.numbers = self.results = None
+        self.frame = self.numbers = self.results = self.form = None
         self.outside = {}  # number -> tensor, of those from outside that are no arguments
         self.made = ()  # numbers of those that are new in every call
         self.compared = []
@@ -96,10 +96,11 @@ class Look:
     def __call__(self, tensor):
         self.read = True
 
-    def ended(self, results):
-        """The function, which is called in a frame, is about to return these."""
+    def ended(self, results, form=None):
+        """The function, which is called in a frame, is about to return these. form: of their arrays what the caller
+        gets, if not a list of them."""
         frame = state.frame
-        self.frame = frame
+        self.frame, self.form = frame, form
         if isinstance(frame, UsualFrame) and type(results) is tuple and all(isinstance(r, Tensor) for r in results):
             self.numbers, self.results = list(frame.numbers), [r._vid if r._frame is frame else None for r in results]
             self.outside = dict(zip(frame.expectation.numbers, frame.expectation.tensors))
@@ -186,7 +187,8 @@ class PreparedCall:
         self.run = self._native.function  # of the arguments as a tuple
         live = look.frame.needed.live
         places = [live.index(vid) for vid in look.results]
-        self.in_order = _picker(places, len(program.outputs))  # from outputs to results; None if they are the same
+        # From outputs to what the caller gets; None if that is the same.
+        self.in_order = _formed(_picker(places, len(program.outputs)), look.form)
 
     def n_runs(self):
         """How often it was of use."""
@@ -219,6 +221,12 @@ def _picker(places, n_outputs):
     if len(places) == len(set(places)) > 1:
         return itemgetter(*places)
     return lambda outputs: [outputs[at] if at not in places[:k] else outputs[at].copy() for k, at in enumerate(places)]
+
+
+def _formed(pick, form):
+    if pick is None or form is None:
+        return pick if form is None else form
+    return lambda outputs: form(pick(outputs))
 
 
 def _reads_of(function):

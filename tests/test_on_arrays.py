@@ -8,12 +8,15 @@ import pickle
 import subprocess
 import sys
 import threading
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+from prepared_parts import is_prepared
 from scipy import integrate, optimize
 
 import weft
+from weft import nn
 
 
 def rosenbrock(x):
@@ -325,6 +328,54 @@ def test_floats_that_a_library_varies_are_tensors():
     for x in (1.5, np.float32(1.5), np.array(1.5)):
         found = weft.for_numpy(lambda x: x * weft.ones(2))(x)
         assert found.dtype == np.float32 and found.tolist() == [1.5, 1.5]
+
+
+class Fit(NamedTuple):
+    mean: object
+    rest: list
+
+
+GAINS = nn.Linear(3, 2).double()
+RESULTS = {
+    "one tensor": lambda x: (1 + x.exp()).log(),
+    "what requires gradients": GAINS,
+    "the argument, and parts of it": lambda x: (x, x[1:], x.view(-1)),
+    "the same tensor twice": lambda x: [x.sin()] * 2,
+    "nested": lambda x: {"fit": Fit(x.mean(), [x.sum(), "text", None, len(x)]), "none": ()},
+    "gradients": lambda x: weft.func.grad(lambda x: x.cos().sum())(x),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_for_numpy_of_calls_that_go_to_their_program_at_once(name):
+    """Ran the function's Python in every call: results may have any form."""
+    function = RESULTS[name]
+    f, kept, xs = weft.for_numpy(function), [], points(20, 3)
+    for x in xs:
+        given = x.copy()
+        kept.append(f(given))
+        given[:] = 7
+    assert is_prepared(f)
+    for x, found in zip(xs, kept):
+        expected = function(weft.tensor(x))
+        assert bits_of(found) == bits_of(expected)
+
+
+def bits_of(value):
+    if isinstance(value, (weft.Tensor, np.ndarray)):
+        array = np.asarray(value.detach()) if isinstance(value, weft.Tensor) else value
+        return array.dtype, array.shape, array.tobytes()
+    if isinstance(value, dict):
+        return {key: bits_of(x) for key, x in value.items()}
+    if isinstance(value, Fit):
+        return Fit(*map(bits_of, value))
+    return type(value)(map(bits_of, value)) if isinstance(value, (list, tuple)) else value
+
+
+def test_what_is_new_in_every_result_runs_python():
+    f = weft.for_numpy(lambda x: (x.sin(), object()))
+    made = [f(np.ones(3))[1] for _ in range(12)]
+    assert len({*map(id, made)}) == 12 and "at once" not in f.explain()
 
 
 def test_iminuit_varies_floats():
