@@ -1,7 +1,8 @@
 """Docstrings: what a function is for stands at the function; the facts and examples of all of them stand in manual/.
 
     text_of_entry   the docstring of a function that is made from the op table, from its entry
-    attach          gives the names of one of PyTorch's paths their facts and examples, once that module is complete
+    attach          gives the names of one of PyTorch's paths their facts and examples, and says of functions that they
+                    are there, once that module is complete
 
 The files in manual/ are read by this module, by the tests (which run every example) and by the documentation site:
 
@@ -216,8 +217,10 @@ def attach(path, home):
                     if not (callable(value) or isinstance(value, property)):
                         continue
                 _complete(value, entry)
-                if type(value) is FunctionType and _is_nameless(value):
-                    nameless.append((name, value))
+                if type(value) is FunctionType:
+                    if _is_nameless(value):
+                        nameless.append((name, value))
+                    _place(value, name, path, home)
     if nameless:
         _give_names(nameless, names)
 
@@ -232,6 +235,25 @@ def _give_names(functions, names):
     for name, function in functions:
         if uses[id(function)] <= 2 and _is_nameless(function):
             function.__name__ = name
+
+
+def _place(function, name, path, home):
+    """Say where a function stands, if it is not where it was made: pickle looks there, and errors name it so."""
+    owner, _, called = function.__qualname__.rpartition(".")
+    made = vars(sys.modules[function.__module__])
+    if owner:
+        made = getattr(made.get(owner), "__dict__", {})
+    if getattr(made.get(called), "__func__", made.get(called)) is function:
+        return
+    root = sys.modules[_ROOT]
+    if vars(root).get(name) is function:
+        path, home = "", root
+    if vars(home).get(function.__name__) is function:
+        name = function.__name__
+    if isinstance(home, type):
+        path, _, kind = path.rpartition(".")
+        name = f"{kind}.{name}"
+    function.__module__, function.__qualname__ = f"{_ROOT}.{path}".rstrip("."), name
 
 
 def _complete(value, entry):

@@ -57,6 +57,9 @@ def view_(input, *shape, size=None):
     return result
 
 
+view_.__name__ = view_.__qualname__ = "view"  # `view` here is the op
+
+
 def permute(input, *numbers, dims=None):
     """A view with the dimensions in another order."""
     if input.__class__ is not Tensor:

@@ -5,6 +5,7 @@ import multiprocessing
 import pickle
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -204,3 +205,28 @@ def test_joblib_workers():
     (total,) = joblib.Parallel(n_jobs=2, max_nbytes=1000)([joblib.delayed(weft.sum)(large)])
     assert total.item() == large.sum().item()
     assert np.asarray(large)[5] == 5
+
+
+# --- functions --------------------------------------------------------------------------------------------------------
+HOMES = [weft, weft.nn.functional, weft.nn.init, weft.linalg, weft.fft, weft.special, weft.func, weft.autograd]
+
+
+@pytest.mark.parametrize("home", [*HOMES, weft.Tensor, weft.nn.Module], ids=lambda home: home.__name__)
+def test_functions_are_found_by_their_names(home):
+    """Most were where they had been made, by a function or under another object's name: modules that kept one, as an
+    activation, could not be sent to another process, and an error named `_reduce.<locals>.function()`."""
+    functions = [getattr(home, name) for name in dir(home) if name[0] != "_"]
+    functions = [f for f in functions if isinstance(f, types.FunctionType)]
+    assert functions
+    for function in functions:
+        assert pickle.loads(pickle.dumps(function)) is function and "<" not in function.__qualname__
+
+
+def test_errors_name_functions_as_they_are_called():
+    for call, name in [
+        (lambda: weft.ones(2).sum(axes=0), r"Tensor\.sum\(\)"),
+        (lambda: weft.std(weft.ones(2), axes=0), r"(Tensor\.)?std\(\)"),
+        (lambda: weft.ones(2).float(axes=0), r"Tensor\.float\(\)"),
+    ]:
+        with pytest.raises(TypeError, match=f"^{name} got an unexpected keyword argument"):
+            call()
