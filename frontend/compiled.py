@@ -12,9 +12,10 @@ from .array_arguments import taking_arrays
 from .contest import ALL_FOLLOWED, NEVER, timed
 from .decorated import reduced
 from .dynamic import openings
-from .explain import breaks, explain
+from .explain import breaks, explain, runs_later
 from .made_anew import CountedCalls, n_eager_calls
 from .read_cost import seconds_of_a_read
+from .runtime.programs.advice import advice_for
 from .runtime.programs.background import meanwhile
 from .runtime.programs.loops import Loops
 from .runtime.programs.program import captures
@@ -86,6 +87,10 @@ def compile(
         return function
     if not callable(function):
         raise TypeError(f"compile: expected a function or a module, got {type(function).__name__}")
+    if fullgraph and (later := runs_later(function)):
+        why, line = later
+        raise RuntimeError(f"compile(fullgraph=True): {function.__name__} cannot be one program: {why} [{line}]; "
+                           f"instead: {advice_for(why)}")  # fmt: skip
     return CompiledFunction(function, fullgraph, dynamic, background)._made_by_decorator()
 
 
@@ -276,7 +281,7 @@ class CompiledFunction(Trials):
             self(*args, **kwargs)
         cost_of_a_read = functools.partial(seconds_of_a_read, _always_replayed)
         return explain(self._name, self._recordings, verbose, self._sizes, cost_of_a_read, self._why_eager(),
-                       () if self._whole is None else self._whole.lines(self._ways))  # fmt: skip
+                       () if self._whole is None else self._whole.lines(self._ways), self._given)  # fmt: skip
 
     def finish_compiling(self):
         """With background=True: wait until the programs that calls so far have asked for are there. (The next call may
@@ -290,7 +295,7 @@ class CompiledFunction(Trials):
     @property
     def breaks(self):
         """Where calls so far left the fast path, as a tuple of (reason, line, count): empty if they never did."""
-        return breaks(self._recordings.values())
+        return breaks(self._recordings.values(), self._given)
 
     @property
     def recordings(self):

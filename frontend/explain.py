@@ -1,6 +1,7 @@
 """The text of f.explain(): whether calls take the fast path, at which lines they leave it, and what to write instead;
 then what was compiled."""
 
+import inspect
 from typing import NamedTuple
 
 from .notebooks import Text
@@ -34,9 +35,30 @@ class Break(_Break):
         return advice_for(self.reason)
 
 
-def breaks(recordings):
+_LATER = {
+    inspect.CO_GENERATOR: "a generator",
+    inspect.CO_COROUTINE: "a coroutine",
+    inspect.CO_ASYNC_GENERATOR: "an asynchronous generator",
+}
+
+
+def runs_later(function):
+    """(why, line) if calls of a function only make what runs its body; else None."""
+    code = getattr(function, "__code__", None)
+    what = next((said for flag, said in _LATER.items() if code is not None and code.co_flags & flag), None)
+    if what is None:
+        return None
+    return f"it is {what}: its body runs after the call, and is not compiled", (
+        f"{code.co_filename}:{code.co_firstlineno}"
+    )
+
+
+def breaks(recordings, function=None):
     """All breaks of a function, as a tuple; what all signatures have in common is counted together."""
     counts, costs = {}, {}
+    later = runs_later(function)
+    if later is not None and recordings:
+        counts[later] = sum(recording.calls for recording in recordings)
     for recording in recordings:
         for key, cost in recording.costs.items():
             costs.setdefault(key, []).append(cost)
@@ -62,16 +84,28 @@ def _break(key, count, costs):
     return found
 
 
-def explain(name, recordings, verbose=False, sizes=None, seconds_of_a_read=lambda: None, why_eager=None, of_python=()):
-    lines = _head(name, recordings.values(), seconds_of_a_read)
+def explain(
+    name,
+    recordings,
+    verbose=False,
+    sizes=None,
+    seconds_of_a_read=lambda: None,
+    why_eager=None,
+    of_python=(),
+    function=None,
+):
+    lines = _head(name, recordings.values(), seconds_of_a_read, function)
     if why_eager is not None:
         lines.append(f"calls run eagerly, {why_eager}")
     lines += of_python
-    for signature, recording in recordings.items():
+    often = sorted(recordings.items(), key=lambda pair: -pair[1].calls)
+    for signature, recording in _some(often, verbose):
         lines += _recording_lines(signature, recording, verbose)
+    lines += _others("signature(s)", [recording for _, recording in often], verbose)
     if recordings.reasons:
         lines.append("recorded again because")
-        lines += [f"  {r}" for r in recordings.reasons]
+        reasons = list(reversed(recordings.reasons))
+        lines += [f"  {r}" for r in reversed(_some(reasons, verbose))]
     if recordings.n_dropped:
         lines.append(f"{recordings.n_dropped} signature(s) that were not used lately have made room for others")
     if recordings.n_eager:
@@ -87,6 +121,21 @@ def explain(name, recordings, verbose=False, sizes=None, seconds_of_a_read=lambd
     return Text("\n".join(lines))
 
 
+# Of more than _MANY of a kind the first _SHOWN are described, unless all is asked for.
+_MANY, _SHOWN = 6, 3
+
+
+def _some(items, verbose):
+    return items if verbose or len(items) <= _MANY else items[:_SHOWN]
+
+
+def _others(what, items, verbose):
+    left = [] if verbose or len(items) <= _MANY else items[_SHOWN:]
+    if not left:
+        return []
+    return [f"and {len(left)} other {what}, {sum(x.calls for x in left)} call(s) in all: verbose=True describes them"]
+
+
 # Fewer are followed while the ways that calls go are learned.
 _MANY_FOLLOWED = 16
 
@@ -98,8 +147,9 @@ def _postponed():
     return None
 
 
-def _head(name, recordings, seconds_of_a_read):
-    found, is_replayed = breaks(recordings), all(r.replays for r in recordings)
+def _head(name, recordings, seconds_of_a_read, function):
+    found, n_replayed = breaks(recordings, function), sum(bool(r.replays) for r in recordings)
+    is_replayed = n_replayed == len(recordings) and runs_later(function) is None
     if found:
         # A program ends at a break and another begins; calls like that can be replayed too.
         head = f"{'yes, in parts' if is_replayed else 'no'}: {len(found)} break(s)"
@@ -107,6 +157,8 @@ def _head(name, recordings, seconds_of_a_read):
         head = "not called yet"
     elif is_replayed:
         head = "yes"
+    elif n_replayed:
+        head = f"yes, for {n_replayed} of {len(recordings)} signatures; the others wait for three calls that are alike"
     else:
         head = f"not yet, {_postponed() or 'that takes three calls that are alike'}"
     lines = [f"{name}: fast path: {head}"]
@@ -134,9 +186,9 @@ def _recording_lines(signature, recording, verbose):
         lines.append(f"  {len(recording.jobs)} program(s) are being compiled in the background")
     if recording.n_meanwhile:
         lines.append(f"  {recording.n_meanwhile} call(s) ran eagerly while programs were compiled in the background")
-    for k, program in enumerate(recording.programs):
+    for k, program in _some(list(enumerate(recording.programs)), verbose):
         lines += [f"  {line}" for line in _program_lines(k, program, verbose)]
-    return lines
+    return lines + [f"  {line}" for line in _others("program(s)", recording.programs, verbose)]
 
 
 def _replay_lines(recording):

@@ -248,3 +248,55 @@ def test_what_compiles_within_counts_once(monkeypatch):
     with made_here.timed("outer"), made_here.timed("inner"):
         pass
     assert made_here.seconds == {"inner": 2.0, "outer": 8.0}
+
+
+# --- what only makes what runs later ----------------------------------------------------------------------------------
+def doubled(x):
+    for row in x:
+        yield row * 2
+
+
+async def awaited(x):
+    return x * 2
+
+
+async def each(x):
+    yield x * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [(doubled, "a generator"), (awaited, "a coroutine"), (each, "an asynchronous generator")],
+)
+def test_bodies_that_run_after_the_call(function, what):
+    """`fast path: yes` was said of them, and that nothing ran outside the programs: nothing of them is compiled."""
+    f = weft.compile(function)
+    assert f.breaks == ()
+    for _ in range(4):
+        made = f(weft.ones(2))
+        if hasattr(made, "close"):
+            made.close()
+    lines = f.explain().splitlines()
+    assert lines[0] == f"{function.__name__}: fast path: no: 1 break(s)"
+    assert f"it is {what}: its body runs after the call, and is not compiled [4x]" in lines[1]
+    assert lines[1].strip().startswith(f"{__file__}:{function.__code__.co_firstlineno}: ")
+    assert "instead: compile the function that computes one of its values" in lines[2]
+    (found,) = f.breaks
+    assert found.reason.startswith(f"it is {what}") and found.count == 4
+    with pytest.raises(
+        RuntimeError, match=f"fullgraph=True.*it is {what}.*{function.__code__.co_firstlineno}.*instead"
+    ):
+        weft.compile(function, fullgraph=True)
+
+
+# --- many of a kind ---------------------------------------------------------------------------------------------------
+def test_many_signatures_are_not_all_described():
+    f = weft.compile(lambda x: (x * 2).sum())
+    for n in [*range(1, 13), 5, 5, 5, 5]:
+        f(weft.ones(n))
+    text, everything = f.explain(), f.explain(verbose=True)
+    assert text.startswith("function: fast path: yes, for 1 of 12 signatures; the others wait for three calls")
+    shown = [line for line in text.splitlines() if line.startswith("signature (")]
+    assert shown[0].startswith("signature (float32[5]): 5 call(s)") and len(shown) == 3
+    assert "and 9 other signature(s), 9 call(s) in all: verbose=True describes them" in text
+    assert everything.count("signature (") == 12 and "other signature(s)" not in everything

@@ -46,6 +46,7 @@ _ADVICE = [
         "gradients pass through nodes",
         "return y.detach() of a value with hooks, or take the hooks out before: results with hooks need nodes",
     ),
+    ("its body runs after the call", "compile the function that computes one of its values, and call that in the body"),
     ("the compiler failed", "nothing: this is a fault of weft, please report it"),
     ("ran outside its program", "see the breaks above: a call that has none of these is replayed"),
     (
