@@ -46,9 +46,10 @@ MODULES = {
     "utils.checkpoint": "utils/checkpoint",
     "visualize": "visualize/__init__",
     "sklearn": "sklearn/__init__",
+    "safetensors": "safetensors",
 }
 # Not found from weft itself: they need what not everybody has, and are imported when asked for.
-APART = {"visualize", "sklearn"}
+APART = {"visualize", "sklearn", "safetensors"}
 HEADER = '"""Written by docs/stubs.py from weft\'s own signatures: change those, and run it again."""'
 # module -> the names that a stub may want of it.
 IMPORTS = {
@@ -231,6 +232,8 @@ RESULTS["sklearn"] = {
     **dict.fromkeys(str.split("predict predict_proba predict_log_proba"), "_Array"),
     "score": FLOAT,
 }
+_ARRAYS = "builtins.dict[builtins.str, Tensor]"
+RESULTS["safetensors"] = {"load": _ARRAYS, "load_file": _ARRAYS, "save": "builtins.bytes", "save_file": "None"}
 RESULTS["visualize"] = {
     **dict.fromkeys(str.split("draw_autograd draw_graph figure html_page html_table line_chart png_image to_dot"), STR),
     **dict.fromkeys(str.split("draw_function value_names"), "builtins.dict[builtins.str, builtins.str]"),

@@ -9,6 +9,7 @@ from typing_extensions import assert_type
 import weft
 from weft import Tensor, nn
 from weft import distributions as D
+from weft.safetensors import load_file, save_file
 from weft.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, random_split
 
 
@@ -81,3 +82,6 @@ matrix = weft.ones(2, 2)
 print(matrix.norm(p=2), matrix.norm("fro"), weft.linalg.matrix_norm(matrix, ord=2), weft.utils.dlpack.from_dlpack)
 print(D.TransformedDistribution(D.Normal(0.0, 1.0), [D.transforms.ExpTransform()]).sample((2,)), D.constraints.real)
 print(weft.utils.dlpack.from_dlpack(np.ones(3)))
+
+assert_type(load_file("weights.safetensors")["weight"], Tensor)
+save_file(weft.nn.Linear(2, 2).state_dict(), "weights.safetensors", {"epoch": "3"})
