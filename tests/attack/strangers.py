@@ -233,7 +233,7 @@ AFTER = (
     "yield weft.autograd.grad({r}, w, weft.stack([weft.ones_like({r})] * 2), is_grads_batched=True)",
     "{r}.detach_()\nyield {r}.requires_grad", "{r}.unsqueeze_(0)\nyield {r}", "yield {r}.sum().backward()",
     "s.set_({r}.detach())", "{r}.data = {r}.data * 2.0\n{r}.sum().backward()",
-    "with weft.inference_mode():\n    yield f0({r}, {q})", "with weft.no_grad():\n    yield f0({r}, {q})",
+    "with weft.inference_mode():\n    yield nested({r}, {q}).tolist()", "with weft.no_grad():\n    yield f0({r}, {q})",
     "try:\n    {r}.backward()\nfinally:\n    yield w.grad",
     "hook = {r}.register_hook(lambda g: 1 / 0)\n{r}.sum().backward()",
     "{r}.register_hook(lambda g: g.clone().zero_())\n{r}.square().sum().backward()", "{r}.requires_grad_(True)",

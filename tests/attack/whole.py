@@ -152,12 +152,15 @@ class RandomWhole(RandomOnArrays):
     def __init__(self, seed):
         super().__init__(seed)
         self.is_rare = seed % 4 == 0
+        self.drawing = set()  # functions that may draw: which of two threads gets which numbers is open
 
     def text_of_value(self):
         return self.pick(RARE) if self.is_rare and self.chance(0.3) else self.pick(self.values)
 
     def function(self, k, parameters, first):
         lines = super().function(k, parameters, first)
+        if any(word in line for line in lines for word in ("rand(", "dropout(", "net(", "step(")):
+            self.drawing.add(k)
         return [*lines, f"def f{k}_of(self, {parameters}):", *lines[1:]]
 
     def compiled(self, k, places):
@@ -166,7 +169,7 @@ class RandomWhole(RandomOnArrays):
     def called(self, k):
         given = self.given[k][2]
         lines = [f"r = f{k}({given})", "rs = flat(r)", "yield r"]
-        if self.chance(0.05):
+        if self.chance(0.05) and k not in self.drawing:
             lines = [f"yield in_threads(f{k}, {given.replace('y=y', 'y')})", *lines]
         return lines
 
