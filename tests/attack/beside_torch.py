@@ -25,6 +25,7 @@ RTOL, ATOL = 1e-4, 1e-5
 # float32 comes in where a program asks for it.
 RTOL_SINGLE = 2e-3
 _IN_BACKWARD = "raised in a backward"
+_OF_ARRAYS = "arrays and tensors, which mix in weft"
 
 
 # --- torch under weft's name ------------------------------------------------------------------------------------------
@@ -117,6 +118,8 @@ def _comparison(kind, lines):
         return [(i, k) for i, a in enumerate(arrays) for k, b in enumerate(arrays[:i]) if np.may_share_memory(a, b)]
 
     def said(error):
+        if kind is torch.Tensor and re.search("ndarray|NumPy|numpy", str(error)):
+            return _OF_ARRAYS
         line = _lines_of(error, lines)
         inside = any(word in line for word in ("backward", "grad(", "step(", "Grad"))
         return _IN_BACKWARD if inside else "raised" if isinstance(error, Exception) else type(error).__name__
@@ -210,6 +213,19 @@ def _without_numbers(text):
 # Draws that are not the same number, and what docs/differences.md says is different on purpose or what PyTorch leaves
 # open: operands that overlap what is changed, types that are promoted in every function.
 _LEFT_OUT = "reset_parameters", "default_dtype(weft.float32)", "pool = {", "data(50 + call", "on_arrays"
+# Generators and draws that are torch's own, and names that torch has not.
+_LEFT_OUT += (
+    "generator=rng",
+    "rng.get_state",
+    "utils.prune",
+    "randn_like",
+    "bernoulli",
+    "normal_",
+    "randperm",
+    "randint",
+)
+_LEFT_OUT += "multinomial", "gumbel", "rrelu", "alpha_dropout", "dropout1d", "uniform_", "exponential_", "rng_state"
+_LEFT_OUT += "weft.normal", "distributions", "nn.init"
 _INSTEAD = (
     ("np.float32", "np.float64"),
     (".float()", ".double()"),
@@ -245,6 +261,8 @@ def difference_beside_torch(source):
         a = _observed(source, ours, weft.Tensor)
         b = _observed(source, _torch_modules(lines), torch.Tensor)
     for k, (x, y) in enumerate(zip(a, b)):
+        if isinstance(y, str) and y == _OF_ARRAYS:
+            return None
         if not _agree(x, y):
             return f"observation {k}{_shown(*_innermost(x, y))}"
         if isinstance(x, str) and x == y == _IN_BACKWARD:

@@ -141,7 +141,8 @@ AFTER = (
     "yield peek(rs)", "yield shared([*rs, a, b, s, u, w, n, base])", "kept[0].sum().backward()",
     "kept[-1].sum().backward(retain_graph=True)", "with weft.no_grad():\n    w.mul_(0.9)\n{r}.sum().backward()",
     "s.add_(1.0)\n{r}.sum().backward()", "a.add_(1.0)\n{r}.sum().backward()", "w.data.mul_(0.9)\n{r}.sum().backward()",
-    "ref = weakref.ref({r})\nis_new = {r}.requires_grad and {r}._base is None\ndel r, rs\ngc.collect()\nyield is_new and ref() is None",
+    "ref = weakref.ref({r})\nis_new = {r}.requires_grad and {r}._base is None\ndel r, rs\ngc.collect()\n"
+    "yield is_new and ref() is None",
     "array[...] = call",
     "sum((k.sum() for k in flat(kept) if k.requires_grad), weft.zeros(())).backward()",
     "yield {r}.grad_fn.next_functions[0][0].name()", "({r} * {q}).sum().backward()", "w.grad = None\nv.grad = None",
