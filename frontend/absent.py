@@ -25,6 +25,8 @@ _OTHER_DEVICES = "weft computes on the CPU"
 _ONE_DEVICE = "weft computes on one device in a process"
 _NO_INTERPRETER = "weft.compile needs no other form of a program, and saves none"
 _DENSE = "weft's tensors are dense arrays"
+_NO_BYTES, _NO_HALVES = "weft has no floats of 8 bits", "weft has no complex numbers of 32 bits"
+_INNER = "a part of PyTorch's own machinery"
 _STORES = str.split("""
     Store TCPStore FileStore HashStore PrefixStore rendezvous register_rendezvous_handler elastic run launch
 """)
@@ -36,6 +38,10 @@ _REFUSED = {
     "_inductor": _NO_INTERPRETER, "ops": "weft's ops are in weft.compiler.ops",
     "classes": _NO_INTERPRETER, "library": "ops are added as docs/adding_an_op.md says", "ao": _DENSE,
     "quantization": _DENSE, "sparse": _DENSE, "nested": _DENSE, "masked": _DENSE,
+    "Tensor.index": "dimensions are numbers, and no objects", "linalg.common_notes": "a text for PyTorch's manual",
+    "nn.functional.scaled_mm": _NO_BYTES, "nn.functional.scaled_grouped_mm": _NO_BYTES, "chalf": _NO_HALVES,
+    "autograd.NestedIOFunction": "PyTorch's raises: autograd.Function takes its place",
+    "testing.FileCheck": "it reads the texts of PyTorch's compilers",
     "hub": "weft fetches nothing", "utils.tensorboard": "what it writes needs another package",
     **dict.fromkeys((f"distributed.{name}" for name in _STORES), "mpiexec tells processes of each other"),
     **dict.fromkeys((f"distributed.{name}" for name in _MESHES), "a process group is one row of ranks"),
@@ -46,6 +52,11 @@ _REFUSED = {
 _KINDS_REFUSED = [
     (r"(is_|to_)?(sparse|mkldnn|padded)_?.*|(ccol|crow|col|row)_indices.*|coalesce|hsp?mm|ssp.*", _DENSE),
     (r"(de)?quantize.*|q_.*|QU?Int.*|per_(channel|tensor)_.*|qscheme|int_repr|Sparse.*|dense_dim", _DENSE),
+    (r"(indices|values)(_copy)?|saddmm|smm|native_norm|resize_as_sparse_", _DENSE),
+    (r"choose_qparams_optimized|empty_quantized|bit", _DENSE),
+    (r"hash_tensor", "weft has no unsigned integers of 64 bits"),
+    (r"batch_norm_stats|profiler_allow_.*", _OTHER_DEVICES),
+    (r"classproperty|slice_inverse|prepare_multiprocessing_environment", _INNER),
     (r".*Storage|storage_type", "tensors share memory through NumPy arrays"),
     (r"(get|set|is)_autocast_.*|.*vulkan.*|record_stream|Stream|Event", _OTHER_DEVICES),
     (r"Sym(Bool|Int|Float)|fork|wait|while_loop|cond|compiled_with_.*", _NO_INTERPRETER),

@@ -19,3 +19,10 @@ class Block:
                 return function(*args, **kwargs)
 
         return wrapper
+
+
+class enforce_grad_layout_policy(Block):
+    """Accepted, as a call and as a block: gradients are row-major whatever the order of their tensors."""
+
+    def __init__(self, enable=True):
+        self.enable = bool(enable)

@@ -12,8 +12,8 @@ from .shaping import expand
 
 # What PyTorch also has as functions, of forms that no entry of the op table spells: weft.zero_(x) is x.zero_().
 FUNCTIONS = str.split("""
-    addmv as_strided clamp clamp_max clamp_min clip deg2rad fill frac index_put ldexp logit nan_to_num rad2deg resize_as
-    round square zero
+    addmv as_strided clamp clamp_max clamp_min clip conj_physical deg2rad detach fill frac index_put ldexp logit
+    nan_to_num rad2deg resize_as round square zero
 """)
 
 

@@ -190,7 +190,7 @@ def lstsq(A, B, rcond=None, *, driver=None):
     if driver != "gelsy" and m > n and (driver == "gels" or bool((rank == n).all())):
         residuals = sum((matmul(A, solution) - target).abs() ** 2, -2)
     rank = _nothing(np.int64) if driver == "gels" else rank
-    values = values.detach() if with_values else _nothing(A.dtype.numpy)
+    values = values.detach() if with_values else _nothing(A.dtype.to_real().numpy)
     return _Lstsq(solution[..., 0] if vector else solution, residuals, rank, values)
 
 

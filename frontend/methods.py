@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from . import by_python, inplace, pickling, reshaping, shaping, tensor_hooks, tensor_methods
 from . import functions as f
-from . import inplace, pickling, reshaping, shaping, tensor_hooks, tensor_methods
 from .autograd import backward as run_backward
 from .compiler.dtypes import bfloat16
 from .compiler.later import later
@@ -420,6 +420,7 @@ def attach():
     _attach_autograd()
     tensor_hooks.attach()
     tensor_methods.attach()
+    by_python.attach()
     pickling.attach()
     inplace.attach(FAMILIES)
     reshaping.attach()

@@ -91,6 +91,7 @@ _TABLE = [
     ("overrides", "overrides"),
     ("testing", "testing"),
     ("type_names", "types nn.common_types"),
+    ("utils.pipes", "utils.data.datapipes utils.data.datapipes.datapipe utils.data.datapipes.iter"),
     ("utils.data", "utils.data.dataloader utils.data.dataset utils.data.sampler"),
     ("utils.checkpoint", "utils.checkpoint"),
     ("foreach", "utils._foreach_utils"),
@@ -136,6 +137,47 @@ _LATER = [
     ("vmapping", "vmap"),
     ("profiler", "autograd._profiler_enabled autograd.kineto_available"),
     ("nn.data_parallel", "nn.parallel.DistributedDataParallel"),
+    ("nn.functional", "celu_ rrelu_ selu_ threshold_"),
+    (
+        "nn.inner_functions",
+        """
+        affine_grid_generator alpha_dropout_ convolution dropout_ embedding_renorm_ feature_alpha_dropout_
+        feature_dropout feature_dropout_ grid_sampler grid_sampler_2d grid_sampler_3d native_batch_norm
+        native_channel_shuffle native_dropout native_group_norm native_layer_norm norm_except_dim
+        nn.functional.grouped_mm nn.functional.native_channel_shuffle
+        """,
+    ),
+    ("nn.recurrent_functions", "gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell"),
+    (
+        "nn.fusing",
+        """
+        nn.utils.clip_grad_norm nn.utils.convert_conv2d_weight_memory_format
+        nn.utils.convert_conv3d_weight_memory_format nn.utils.fuse_conv_bn_eval nn.utils.fuse_conv_bn_weights
+        nn.utils.fuse_linear_bn_eval nn.utils.fuse_linear_bn_weights
+        """,
+    ),
+    ("nn.older", "nn.Container nn.NLLLoss2d nn.factory_kwargs"),
+    (
+        "older",
+        """
+        OutOfMemoryError eig frobenius_norm from_file get_device get_device_module get_file_path is_distributed jagged
+        legacy_contiguous_format lstsq nuclear_norm range segment_reduce set_anomaly_enabled solve symeig
+        vander view_as_complex_copy view_as_real_copy
+        """,
+    ),
+    ("random", "thread_safe_generator"),
+    ("rearranging", "func.rearrange"),
+    ("func_forms", "func.debug_unwrap func.functionalize"),
+    ("blocks", "autograd.enforce_grad_layout_policy"),
+    (
+        "utils.pipes",
+        """
+        utils.data.DFIterDataPipe utils.data.DataChunk utils.data.IterDataPipe utils.data.MapDataPipe
+        utils.data.argument_validation utils.data.functional_datapipe utils.data.guaranteed_datapipes_determinism
+        utils.data.non_deterministic utils.data.runtime_validation utils.data.runtime_validation_disabled
+        """,
+    ),
+    ("optim.swapping", "optim.swap_in_optimizer_params_and_state"),
     ("nn.synchronized", "nn.SyncBatchNorm"),
     (
         "nn.functional",

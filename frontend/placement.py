@@ -30,7 +30,11 @@ class memory_format(layout):
     __slots__ = ()
 
 
-strided, sparse_coo, sparse_csr = map(layout, ("strided", "sparse_coo", "sparse_csr"))
+strided = layout("strided")
+# To be named and compared: no tensor has one of these.
+sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc = map(
+    layout, ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
+)
 contiguous_format, preserve_format, channels_last, channels_last_3d = map(
     memory_format, ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 )
@@ -64,7 +68,8 @@ def check_keywords(function, options, known):
 
 
 PUBLIC = str.split("""
-    layout memory_format strided sparse_coo sparse_csr contiguous_format preserve_format channels_last channels_last_3d
+    layout memory_format strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc contiguous_format
+    preserve_format channels_last channels_last_3d
 """)
 
 

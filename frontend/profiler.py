@@ -100,6 +100,22 @@ class emit_itt(emit_nvtx):
     """The same for another tool."""
 
 
+class _Tool:
+    """Marks for another tool (weft.profiler.itt), which is not there."""
+
+    def is_available(self):
+        """False: there is no such tool to be told."""
+        return False
+
+    def _refuse(self, *arguments):
+        raise RuntimeError("ITT functions not installed. Are you sure you have a ITT build?")
+
+    range_push = range_pop = mark = _refuse
+
+
+itt = _Tool()
+
+
 # Options that are taken, and change nothing here.
 _OTHERS = {
     "acc_events",

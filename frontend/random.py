@@ -29,6 +29,11 @@ def set_rng_state(new_state):
     default_generator.set_state(new_state)
 
 
+def thread_safe_generator():
+    """None, which stands for the default generator: the workers of a DataLoader are in this thread, and have one each
+    that takes its place meanwhile."""
+
+
 @contextmanager
 def fork_rng(devices=None, enabled=True, device_type="cpu", **options):
     """What is drawn in the block leaves the default generator as it was."""

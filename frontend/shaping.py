@@ -8,6 +8,7 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.ops import comparison, spelling, view
+from .compiler.ops.reinterpreted import reinterpreted
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis, shape_given, whole_number
 from .operands import tensor_of
@@ -39,12 +40,13 @@ def reshape(input, *numbers, shape=None):
     return view.reshape(input, shape=_reshaped("reshape", input._meta.shape if data is None else data.shape, numbers))
 
 
-def view_(input, *shape, size=None):
-    """Like reshape, but never copies: RuntimeError if strides cannot say it."""
+def view_(input, *shape, size=None, dtype=None):
+    """Like reshape, but never copies: RuntimeError if strides cannot say it. With a type in place of a shape the same
+    bytes as numbers of that type, which have no gradients."""
     if input.__class__ is not Tensor:
         tensor_of("view", input)
-    if shape and isinstance(shape[0], dtypes.DType):
-        raise NotImplementedError("view: another type for the same memory is not supported; convert with .to(dtype)")
+    if dtype is not None or shape and isinstance(shape[0], dtypes.DType):
+        return reinterpreted(input, dtype=dtypes.dtype_of(dtype or shape[0]))
     target = _reshaped("view", shape_of(input), sizes(shape, size))
     result = view.reshape(input, shape=target)
     if result._base is None:

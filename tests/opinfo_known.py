@@ -11,7 +11,8 @@ _ROUNDED = "PyTorch's float32 result has fewer correct digits: docs/differences.
 KNOWN = {
     **dict.fromkeys(str.split("cholesky_inverse cholesky_solve"), {"backward": _TRIANGLE, "second": _TRIANGLE}),
     **dict.fromkeys(
-        str.split("polygamma special.polygamma matrix_exp special.bessel_j0 special.bessel_y1"), {"forward": _ROUNDED}
+        str.split("polygamma special.polygamma matrix_exp special.bessel_j0 special.bessel_y1"),
+        {"forward": _ROUNDED, "inplace": _ROUNDED},
     ),
     **dict.fromkeys(
         str.split("__radd__ __rmul__ __rand__ __ror__ __rxor__"),
@@ -23,6 +24,11 @@ KNOWN = {
     ),
     "cov": {"second": "PyTorch rounds weights of float32 before their product"},
     "linalg.pinv": dict.fromkeys(("backward", "second"), "hermitian: PyTorch's derivative is not made symmetric"),
+    "nn.functional.linear_cross_entropy": {"second": "PyTorch's loss in chunks has second derivatives of zero"},
+    **dict.fromkeys(
+        ("nn.functional.interpolate", "nn.functional.upsample_bilinear"),
+        {"types": "of uint8 PyTorch's weights have fewer digits: docs/differences.md"},
+    ),
     "narrow_copy": {"errors": "a dimension out of range is an IndexError everywhere"},
     "nn.functional.local_response_norm": {"forward": "PyTorch rounds means of integers"},
     "sum_to_size": {"forward": "PyTorch sums to int64 where the size is () alone"},

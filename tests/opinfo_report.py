@@ -29,21 +29,27 @@ class Tally:
         self.passed, self.tried = dict.fromkeys(KINDS + FURTHER, 0), dict.fromkeys(KINDS + FURTHER, 0)
         self.refused = 0
         self.failures = []
+        # {element type: [results that agree, tried, refused]}, and why samples ran outside compiled programs.
+        self.of_types, self.outside = {}, []
 
-    def count(self, kind, where, check):
+    def count(self, kind, where, check, dtype=None):
         """Run a check; what a sample asks for that weft has not is not counted."""
+        of_type = self.of_types.setdefault(dtype, [0, 0, 0])
         try:
             check()
         except parts.Untranslatable:
             return
         except NotImplementedError:
             self.refused += 1
+            of_type[2] += 1
             return
         except Exception as error:
             self.failures.append(f"{kind} {where}: {type(error).__name__}: {' '.join(str(error).split())[:400]}")
         else:
             self.passed[kind] += 1
+            of_type[0] += 1
         self.tried[kind] += 1
+        of_type[1] += 1
 
     @property
     def share(self):
@@ -202,7 +208,8 @@ def _forward(found, op, kind, names, limit, change=lambda sample: sample, listin
             continue
         for k, sample in enumerate(samples_of(op, getattr(torch, name), False, limit, listing)):
             where = f"{name} {k} {summary(sample)}"
-            found.count(kind, where, lambda s=sample: _check_result(op, change(s)))
+            of_type = name if kind in ("forward", "types") else None
+            found.count(kind, where, lambda s=sample: _check_result(op, change(s)), of_type)
 
 
 def _check_result(op, sample):
@@ -238,14 +245,15 @@ def _derivatives(found, op, dtype, limit, kinds=("backward", "second", "compiled
         found.count(first, where, lambda s=sample: parts.check_derivatives(parts.Call(op, s), 1))
         if op.supports_gradgrad:
             found.count(second, where, lambda s=sample: parts.check_derivatives(parts.Call(op, s), 2))
-        found.count(compiled, where, lambda s=sample: parts.check_compiled(parts.Call(op, s)))
+        found.count(compiled, where, lambda s=sample: found.outside.append(parts.check_compiled(parts.Call(op, s))))
 
 
 def _compiled(found, op, limit):
     if op.name in RANDOM:
         return
     for k, sample in enumerate(samples_of(op, torch.float64, False, limit)):
-        found.count("compiled", f"{k} {summary(sample)}", lambda s=sample: parts.check_compiled(parts.Call(op, s)))
+        where = f"{k} {summary(sample)}"
+        found.count("compiled", where, lambda s=sample: found.outside.append(parts.check_compiled(parts.Call(op, s))))
 
 
 def _errors(found, op):
@@ -301,6 +309,7 @@ def main():
     reader.add_argument("--part", default="0/1", help="k/n: every n-th op, from the k-th")
     given = reader.parse_args()
     warnings.simplefilter("ignore")
+    parts.compile_always()
     database = parts.op_database()
     chosen = [n for n in database if not given.ops or n in given.ops or database[n].name in given.ops]
     first, step = map(int, given.part.split("/"))

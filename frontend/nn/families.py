@@ -9,6 +9,7 @@ from . import (
     attention,
     bags,
     convolution,
+    fused_losses,
     grids,
     group_normalization,
     lazy,
@@ -27,6 +28,6 @@ from . import (
 
 FAMILIES = (padding, thresholds, margin_losses, margin_loss, group_normalization, windows, bags, grids)
 FAMILIES += (parameter_containers, lazy, adaptive, convolution, pooling, pooling_layers)
-FAMILIES += (recurrent, recurrent_cells, attention, transformer)
+FAMILIES += (recurrent, recurrent_cells, attention, transformer, fused_losses)
 TAKING_OUT = str.split("avg_pool2d avg_pool3d gelu hardshrink logsigmoid normalize softplus softshrink")
 INPLACE = str.split("relu elu celu selu hardtanh leaky_relu rrelu threshold")

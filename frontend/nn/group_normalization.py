@@ -10,7 +10,7 @@ from ..functions import pow
 from ..half_floats import in_float32
 from ..reducing import mean, var
 from ..runtime.state.modes import no_grad
-from ..shaping import narrow, reshape
+from ..shaping import cat, narrow, reshape
 from . import functional as F
 from . import init
 from .module import Module
@@ -225,6 +225,25 @@ class LocalResponseNorm(Module):
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
+class CrossMapLRN2d(LocalResponseNorm):
+    """Channels of (N, C, H, W) divided by their neighbours. As in PyTorch the first channel stays among the neighbours
+    of all that are too far from it to have it there, and an even `size` is the odd one below."""
+
+    def __init__(self, size, alpha=1e-4, beta=0.75, k=1):
+        super().__init__(size, alpha, beta, k)
+
+    def forward(self, input):
+        if input.ndim != 4:
+            raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.ndim}D instead.")
+        before = int((self.size - 1) / 2)
+        squares, total = pad(input * input, (0, 0, 0, 0, before, before)), 0
+        for shift in range(2 * before + 1):
+            total = total + narrow(squares, 1, shift, input.shape[1])
+        near, far = total[:, : before + 1], total[:, before + 1 :]
+        total = cat([near, far + input[:, :1] * input[:, :1]], 1)
+        return input * pow(total * (self.alpha / self.size) + self.k, -self.beta)
+
+
 class CosineSimilarity(Module):
     """The cosine of the angle between vectors along dim."""
 
@@ -249,5 +268,6 @@ class PairwiseDistance(Module):
 
 FUNCTIONS = str.split("group_norm instance_norm local_response_norm")
 LAYERS = str.split("""
-    GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LocalResponseNorm CosineSimilarity PairwiseDistance
+    CrossMapLRN2d GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LocalResponseNorm CosineSimilarity
+    PairwiseDistance
 """)

@@ -382,6 +382,24 @@ def fractional_max_pool3d(
     return _fractional_max_pool(3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
+def _with_positions(name, function):
+    """The function that gives values and positions, whatever it is told about these."""
+
+    def with_indices(input, *args, return_indices=False, **kwargs):
+        return function(input, *args, return_indices=True, **kwargs)
+
+    with_indices.__name__ = f"{name}_with_indices"
+    with_indices.__doc__ = f"{name} with the positions."
+    return with_indices
+
+
+adaptive_max_pool1d_with_indices = _with_positions("adaptive_max_pool1d", adaptive_max_pool1d)
+adaptive_max_pool2d_with_indices = _with_positions("adaptive_max_pool2d", adaptive_max_pool2d)
+adaptive_max_pool3d_with_indices = _with_positions("adaptive_max_pool3d", adaptive_max_pool3d)
+fractional_max_pool2d_with_indices = _with_positions("fractional_max_pool2d", fractional_max_pool2d)
+fractional_max_pool3d_with_indices = _with_positions("fractional_max_pool3d", fractional_max_pool3d)
+
+
 # --- undone -----------------------------------------------------------------------------------------------------------
 def _max_unpool(rank, input, indices, kernel_size, stride, padding, output_size):
     name = f"max_unpool{rank}d"
@@ -427,4 +445,5 @@ FUNCTIONS = [
     for rank in (1, 2, 3)
 ]
 FUNCTIONS += [f"max_pool{rank}d_with_indices" for rank in (1, 2, 3)]
-FUNCTIONS += ["fractional_max_pool2d", "fractional_max_pool3d"]
+FUNCTIONS += [f"adaptive_max_pool{rank}d_with_indices" for rank in (1, 2, 3)]
+FUNCTIONS += [f"fractional_max_pool{rank}d{form}" for rank in (2, 3) for form in ("", "_with_indices")]
