@@ -4,6 +4,8 @@ import numpy as np
 
 from .extent import identical, is_open
 from .ops.table import TABLE
+from .storage import convert as to_type
+from .storage import readable
 
 
 def full(graph, number, shape, dtype):
@@ -21,6 +23,8 @@ def number_everywhere(value):
     if is_open(number):
         return number
     with np.errstate(all="ignore"):
+        if value.dtype.is_narrow:
+            return readable(to_type(np.asarray(number), value.dtype)).item()
         return np.asarray(number).astype(value.dtype.numpy).item()
 
 

@@ -5,6 +5,7 @@ A composite's entry in the op table writes it with other ops; running that on gr
 
 from .graph import Graph, Value
 from .rewrite import Rewriter
+from .widen import composite_in_float32
 
 
 class _ExpandingGraph(Graph):
@@ -14,7 +15,8 @@ class _ExpandingGraph(Graph):
         if op.decompose is None:
             return super().apply(op, operands, attributes)
         values = [x if isinstance(x, Value) else self.constant(x) for x in operands]
-        return op.decompose(*values, **attributes)
+        rounded_once = composite_in_float32(op, values, attributes, self)
+        return op.decompose(*values, **attributes) if rounded_once is None else rounded_once
 
 
 def decompose(graph):

@@ -14,19 +14,22 @@ class DType:
     element.
     `numpy` is what arrays of it are (storage.py).
 
-    `element` is the code generator's name of it, None for types that no generated code knows: eager mode computes these
-    with NumPy, or in the type that `wide` names, which holds every value.
+    `element` is the code generator's name of it, None for types that generated code does not compute with: eager mode
+    computes these with NumPy, or in the type that `wide` names, which holds every value. Of those it reads and writes
+    some, by the name `stored`: programs compute them in the type `computed`.
     """
 
-    __slots__ = ("name", "numpy", "category", "size_bytes", "element", "wide")
+    __slots__ = ("name", "numpy", "category", "size_bytes", "element", "wide", "stored", "computed")
 
-    def __init__(self, name, category, element=None, wide=None, numpy=None):
+    def __init__(self, name, category, element=None, wide=None, numpy=None, stored=None, computed=None):
         self.name = name
         self.numpy = np.dtype(numpy or name)
         self.category = category
         self.size_bytes = self.numpy.itemsize
         self.element = element
         self.wide = wide or self
+        self.stored = stored
+        self.computed = computed or self
 
     @property
     def is_compiled(self):
@@ -35,6 +38,11 @@ class DType:
     @property
     def is_floating_point(self):
         return self.category == 2
+
+    @property
+    def is_narrow(self):
+        """Whether generated code converts it where it reads and writes it, and computes with another type."""
+        return self.stored is not None
 
     @property
     def is_half(self):
@@ -84,14 +92,15 @@ class AbsentDType(DType):
 bool_ = DType("bool", 0, "i1")
 int32 = DType("int32", 1, "i32")
 int64 = DType("int64", 1, "i64")
-uint8 = DType("uint8", 1, wide=int64)
-int8 = DType("int8", 1, wide=int64)
-int16 = DType("int16", 1, wide=int64)
+# What 8 or 16 bits hold of a result is the same of 32 bits as of 64.
+uint8 = DType("uint8", 1, wide=int64, stored="u8", computed=int32)
+int8 = DType("int8", 1, wide=int64, stored="s8", computed=int32)
+int16 = DType("int16", 1, wide=int64, stored="s16", computed=int32)
 float32 = DType("float32", 2, "f32")
 float64 = DType("float64", 2, "f64")
-float16 = DType("float16", 2, wide=float32)
+float16 = DType("float16", 2, wide=float32, stored="h16", computed=float32)
 # NumPy has no such type. Bytes without meaning: what NumPy is asked to compute with them is an error, not a number.
-bfloat16 = DType("bfloat16", 2, wide=float32, numpy="V2")
+bfloat16 = DType("bfloat16", 2, wide=float32, numpy="V2", stored="b16", computed=float32)
 
 complex64 = DType("complex64", 3)
 complex128 = DType("complex128", 3)
@@ -116,17 +125,18 @@ _BY_NUMPY = {d.numpy: d for d in ALL}
 _HOLDING_BOTH = {1: int16, 2: float32}
 
 
-SIZES = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "i8": 1}  # bytes of what kernels call their elements
+# Bytes of what kernels call their elements.
+SIZES = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "i8": 1, "u8": 1, "s8": 1, "s16": 2, "h16": 2, "b16": 2}
 
 
 def element_of(dtype):
     """The code generator's name of an element type."""
-    return dtype.element
+    return dtype.element or dtype.stored
 
 
 def memory_element(dtype):
     """The same in memory."""
-    return "i8" if dtype is bool_ else dtype.element
+    return "i8" if dtype is bool_ else element_of(dtype)
 
 
 def dtype_named(name):
@@ -189,7 +199,12 @@ def result_type(operands, default_float):
     return result
 
 
+def are_computed(given):
+    """Whether generated code computes with all element types among these."""
+    return all(d.element is not None for d in given if d.__class__ is DType)
+
+
 def without_kernels(given):
-    """Of element types those that no generated code knows, as a reason; None if there are none."""
-    missing = [d.name for d in given if d.__class__ is DType and d.element is None]
+    """Of element types those that no program knows, as a reason; None if there are none."""
+    missing = [d.name for d in given if d.__class__ is DType and d.element is None and d.stored is None]
     return f"{missing[0]} has no generated kernels" if missing else None

@@ -15,7 +15,8 @@ from functools import lru_cache
 from math import prod
 
 from .blocks import in_blocks
-from .dtypes import SIZES, bool_, element_of, float32, float64, int32, int64, memory_element
+from .dtypes import ALL as ALL_TYPES
+from .dtypes import SIZES, element_of, memory_element
 from .emit.gemm import scratch_bytes
 from .extent import estimated, is_open
 from .loopnest import Cut, Extreme, Kernel, Load, Store, StoreLanes, Update, statements
@@ -23,7 +24,7 @@ from .parallel import kernel_cost_ns, kernel_cuts, product_cost_ns
 from .regions import ALL, CALLER, Part, Touch, kernel_parts, part, product_parts
 from .target import AVX2, AVX512
 
-_DTYPES = {memory_element(d): d for d in (bool_, int32, int64, float32, float64)}
+_DTYPES = {memory_element(d): d for d in ALL_TYPES if not d.is_complex}
 
 
 def touch(value, memory, writes, owner):

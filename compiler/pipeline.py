@@ -1,7 +1,7 @@
 """From a recorded graph to LLVM IR text with a memory plan: the list of passes.
 
-    graph -> decompose -> join parts -> legalize -> simplify -> cut first -> settle -> fuse -> schedule -> lower
-    -> sums in blocks -> plan memory -> share -> emit
+    graph -> decompose -> join parts -> widen -> legalize -> simplify -> cut first -> settle -> fuse -> schedule
+    -> lower -> sums in blocks -> plan memory -> share -> emit
 
 `compile_graph` is the driver; the passes are pure functions and never print.
 """
@@ -34,6 +34,7 @@ from .simplify import simplify
 from .stepwise import RolledCall, StepBody, StepsCall
 from .target import WIDEST
 from .teamwork import commits, works
+from .widen import widen
 from .writer import lower_copy, lower_nest
 
 __all__ = ["ARRAY_DATA_OFFSET", "FIRST_SYMBOL_WORD", "Compiled", "KernelInfo", "Plan", "compile_graph"]
@@ -125,7 +126,8 @@ def scheduled(graph, target, show=lambda stage, thing: None):
     show("decomposed", primitive)
     # Before legalizing, which cuts joins of very many parts.
     joined, joining = join_parts(primitive)
-    legal, second = legalize(joined)
+    wide, widening = widen(joined)
+    legal, second = legalize(wide)
     simple, third = simplify(legal)
     # Composites are decomposed before simplification so that what two of them share is computed once. Settling comes
     # last because it fixes views as they are, and simplification changes them.
@@ -134,7 +136,7 @@ def scheduled(graph, target, show=lambda stage, thing: None):
     show("simplified", settled)
     fusion = fuse(settled, target.sums_apart)
     show("fusion", fusion)
-    return reduce(follow, (joining, second, third, cutting, fourth), first), schedule(fusion)
+    return reduce(follow, (joining, widening, second, third, cutting, fourth), first), schedule(fusion)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,7 +23,7 @@ import math
 import struct
 
 from . import dtypes
-from .conversions import full
+from .conversions import full, number_everywhere
 from .extent import identical, is_open
 from .graph import INPUT, SCALAR, Graph, Value
 from .ops.table import TABLE
@@ -163,6 +163,8 @@ def _cast(graph, value, operands):
     number = constant_of(x)
     if number is None or is_open(number) or not value.dtype.is_floating_point:
         return None
+    if x.dtype.is_narrow:
+        number = number_everywhere(x)
     if x.dtype is dtypes.float32:
         number = struct.unpack("<f", struct.pack("<f", number))[0] if abs(number) < 3.4e38 else None
     return None if number is None or x.shape else full(graph, float(number), (), value.dtype)

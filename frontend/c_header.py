@@ -1,5 +1,7 @@
 """The C header of an exported function."""
 
+from .compiler.dtypes import bfloat16, from_numpy
+
 _TYPES = {
     "float32": "float",
     "float64": "double",
@@ -66,9 +68,17 @@ def text_of(name, functions, state):
 
 
 def c_type(array):
-    if array.dtype.name not in _TYPES:
-        raise ValueError(f"export: an array of {array.dtype.name} has no type in C; use one of {', '.join(_TYPES)}")
-    return _TYPES[array.dtype.name]
+    name = from_numpy(array.dtype).name
+    if name not in _TYPES:
+        raise ValueError(f"export: an array of {name} has no type in C; use one of {', '.join(_TYPES)}")
+    return _TYPES[name]
+
+
+def numpy_type(array):
+    """The name of its type, by which whoever loads the function makes arrays."""
+    if from_numpy(array.dtype) is bfloat16:
+        raise ValueError("export: NumPy, which calls the function, has no bfloat16: take float32 and convert it inside")
+    return array.dtype.name
 
 
 def _struct(name, parameter):

@@ -140,4 +140,4 @@ def _of_parameter(parameter):
 
 
 def _of_array(name, array):
-    return {"name": name, "shape": list(array.shape), "dtype": array.dtype.name, "elements": array.size}
+    return {"name": name, "shape": list(array.shape), "dtype": c_header.numpy_type(array), "elements": array.size}

@@ -177,7 +177,7 @@ def test_explain_of_a_call():
     [
         (condition, "a value was read before the call ended"),
         (lambda x: (x * 2).tolist(), "a value was read before the call ended"),
-        (lambda x: (x * 7).to(weft.int64) ** 5, "power: integer powers above 3"),
+        (lambda x: (x * 7).to(weft.int64) ** weft.arange(3), "integer_pow: integer powers"),
     ],
 )
 def test_fullgraph_refuses_breaks_at_their_line(function, reason):

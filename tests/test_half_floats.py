@@ -198,7 +198,7 @@ def test_compiled_training_has_the_same_bits(dtype):
 
     eager, compiled = train(lambda f: f), train(weft.compile)
     assert eager[:2] == compiled[:2]
-    assert f"{dtype.name} has no generated kernels" in compiled[2].explain()
+    assert "nothing ran outside the programs" in compiled[2].explain()
 
 
 @pytest.mark.parametrize("change", ["neg_", "zero_", "floor_divide_", "set"])

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from ..extent import Ratio, is_open
 from ..target import LINE_BYTES
 from .module import F32, F64, I1, I8, I32, I64, PTR, Module, Reg, Type, literal
+from .stored import STORED, between
 
 __all__ = ["F32", "F64", "I1", "I8", "I32", "I64", "PTR", "Builder", "Loop", "Module", "Reg", "Type", "literal"]
 
@@ -202,14 +203,14 @@ class Builder:
         source, t = x.type, x.type.of(element)
         if source == t:
             return x
+        if element in STORED or source.element in STORED:
+            return between(self, x, element)
         if element == "i1":
             return self.cmp("ne", x, self.const(0, source))
         if source.element == "i1":
             return self.emit(t, f"{'uitofp' if t.is_float else 'zext'} {x} to {t}")
-        if source.is_float and t.is_float:
-            name = "fpext" if t.element == "f64" else "fptrunc"
-        elif source.is_float:
-            name = "fptosi"
+        if source.is_float:
+            name = "fptosi" if not t.is_float else "fpext" if t.element == "f64" else "fptrunc"
         elif t.is_float:
             name = "sitofp"
         else:

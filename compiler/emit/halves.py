@@ -1,5 +1,5 @@
-"""Floats of 16 bits in memory, which kernels of eager mode compute with as float32: with integers, on any processor;
-vectors of float16 by instructions where the target has them.
+"""Floats of 16 bits in memory, which kernels compute with as float32: with integers, on any processor; vectors of
+float16 by instructions where the target has them.
 
 The bits are those of storage.py: rounded to the nearest, halves to even. What is widened is exact.
 """
@@ -99,7 +99,6 @@ def _narrowed_by_integers(b, x):
     return b.convert(b.or_(found, sign), "i16")
 
 
-_HALVES = {
-    bfloat16: Half(_widened_bfloat16, _narrowed_bfloat16),
-    float16: Half(_widened_float16, _narrowed_float16),
-}
+BFLOAT16 = Half(_widened_bfloat16, _narrowed_bfloat16)
+FLOAT16 = Half(_widened_float16, _narrowed_float16)
+_HALVES = {bfloat16: BFLOAT16, float16: FLOAT16}

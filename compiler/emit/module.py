@@ -3,8 +3,10 @@
 import struct
 from typing import NamedTuple
 
+from ..dtypes import SIZES
 from ..extent import is_open
 from ..target import LINE_BYTES, WIDEST
+from .stored import STORED, bits_of, llvm_name
 
 _LLVM_NAMES = {
     "f16": "half",
@@ -15,13 +17,15 @@ _LLVM_NAMES = {
     "i16": "i16",
     "i8": "i8",
     "i1": "i1",
+    **{name: llvm_name(name) for name in STORED},
 }
 _SIZES = {"f16": 2, "f32": 4, "f64": 8, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "i1": 1, "ptr": 8}
+_SIZES |= {name: SIZES[name] for name in STORED}
 
 
 class Type(NamedTuple):
-    """An element kind ("f16", only to convert from and to, "f32", "f64", "i64", "i32", "i16", "i8", "i1", "ptr")
-    and a lane count; 0 lanes is a scalar."""
+    """An element kind ("f16", only to convert from and to, "f32", "f64", "i64", "i32", "i16", "i8", "i1", "ptr", or one
+    of stored.py: STORED, which are moved and converted) and a lane count; 0 lanes is a scalar."""
 
     element: str
     lanes: int = 0
@@ -42,6 +46,7 @@ class Type(NamedTuple):
     def mangled(self):
         """The suffix of an overloaded intrinsic, as in llvm.fma.v16f32."""
         element = "p0" if self.element == "ptr" else self.element
+        element = _LLVM_NAMES[element] if element in STORED else element
         return f"v{self.lanes}{element}" if self.lanes else element
 
     def of(self, element):
@@ -121,6 +126,8 @@ def literal(value, element):
     """How a Python number is written in LLVM text. Floats are rounded to the element type and written as bits."""
     if element == "i1":
         return "true" if value else "false"
+    if element in STORED:
+        return str(bits_of(value, element))
     if element not in ("f32", "f64"):
         return str(int(value))
     value = float(value)

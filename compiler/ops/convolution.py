@@ -344,6 +344,7 @@ convolution_weight = composite(
         lambda g, out, x, y, kernel, **how: convolution(x, g, **how),
     ),
     node_name="ConvolutionBackwardBackward0",
+    extra={"eager_only": integers_only_eager},
     samples=lambda: _samples(_weight_operands),
     oracle=lambda torch, *operands, **how: _torch_convolution_weight(torch, *operands, **how),
 )

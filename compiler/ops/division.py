@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..dtypes import float32, float64, int32, int64
+from ..dtypes import bool_
 from ..later import later
 from . import samples
 from .arithmetic import div, floor, mul, neg, trunc
@@ -13,14 +13,11 @@ from .table import Spelling
 cut_quotient, fmod_of_floats = (
     later(f"compiler.vmath.remainder:{name}") for name in ("cut_quotient", "fmod_of_floats")
 )
-_DIVIDED = (int32, int64, float32, float64)
 
 
-def _few_integers(dtypes, attributes):
-    """32 and 64 bits have kernels: of what is narrower some is unsigned, and true and false are not numbers."""
-    if all(d.is_floating_point for d in dtypes) or all(d in _DIVIDED for d in dtypes):
-        return None
-    return "division of integers of less than 32 bits is computed by NumPy"
+def _no_bool(dtypes, attributes):
+    """True and false are no numbers to divide by."""
+    return "division by truths is computed by NumPy" if bool_ in dtypes else None
 
 
 def _checked_integers(name, evaluate):
@@ -119,7 +116,7 @@ fmod = elementwise(
     lower=_lower_fmod,
     samples=samples.binary(right_low=0.6, right_high=2.0),
     oracle="fmod",
-    extra={"eager_only": _few_integers},
+    extra={"eager_only": _no_bool},
     traits=frozenset(["checks-integers"]),
     cost="function",
     doc="The remainder of input / other with the sign of input.",
@@ -134,7 +131,7 @@ remainder = elementwise(
     lower=_lower_remainder,
     samples=samples.binary(right_low=0.6, right_high=2.0),
     oracle="remainder",
-    extra={"eager_only": _few_integers},
+    extra={"eager_only": _no_bool},
     traits=frozenset(["checks-integers"]),
     cost="function",
     doc="The remainder of input / other with the sign of other.",
@@ -151,7 +148,7 @@ floor_divide = elementwise(
     vjp=(lambda g, out, x, y: zeros_like(g), lambda g, out, x, y: zeros_like(g)),
     samples=samples.binary(right_low=0.6, right_high=2.0),
     oracle="floor_divide",
-    extra={"eager_only": _few_integers},
+    extra={"eager_only": _no_bool},
     cost="function",
     doc="input / other, rounded down.",
     spelling=Spelling(operands=2, numbers="both"),

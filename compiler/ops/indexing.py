@@ -80,6 +80,7 @@ gather = register(
         _evaluate_gather,
         (lambda g, out, x, index, axis: scatter_add(zeros_like(x), index, g, axis=axis), None),
         kernel=Lookup(_gather_reads),
+        traits=frozenset(["moves"]),
         cost="gather",
         compute_dtype=_first_is_float(1),
         samples=lambda: [
@@ -188,6 +189,7 @@ index_select = register(
         _evaluate_index_select,
         (lambda g, out, x, index, axis: index_add(zeros_like(x), index, g, axis=axis), None),
         kernel=Lookup(_index_select_reads),
+        traits=frozenset(["moves"]),
         cost="gather",
         compute_dtype=_first_is_float(1),
         samples=lambda: [
@@ -335,6 +337,7 @@ index_put = register(
         vjp=(_index_put_vjp_base, None, _index_put_vjp_part),
         change=_change_index_put,
         kernel=Change(_write_index_put, checks=True),
+        traits=frozenset(["moves"]),
         compute_dtype=_first_is_float(1),
         samples=lambda: [
             Sample(

@@ -6,7 +6,6 @@ from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import abs_, add, clamp_min, div, mul, neg, reciprocal, rsqrt, sign, sqrt, sub
 from .comparison import cast, eq, ge, gt, le, logical_and, lt, ne, where
-from .division import integer_pow
 from .kinds import composite, elementwise, require_floating
 from .reduction import sum_
 from .samples import Sample
@@ -47,7 +46,19 @@ def _power(x, exponent):
     rule = None if isinstance(exponent, complex) else _POWERS.get(float(exponent))
     if rule:
         return rule(x)
-    return pow_(x, exponent) if x.dtype.is_differentiable else integer_pow(x, exponent)
+    return pow_(x, exponent) if x.dtype.is_differentiable else _squared_and_multiplied(x, exponent)
+
+
+def _squared_and_multiplied(x, exponent):
+    """A power of integers, which wrap around: in whatever order they are multiplied, it is the same."""
+    result = None
+    while exponent:
+        if exponent & 1:
+            result = x if result is None else mul(result, x)
+        exponent >>= 1
+        if exponent:
+            x = mul(x, x)
+    return result
 
 
 def _power_infer(operands, attributes, default_float):
@@ -59,12 +70,6 @@ def _power_infer(operands, attributes, default_float):
     if exponent < 0:
         raise OpError(f"pow: integers to negative integer powers are not allowed, got exponent {exponent}")
     return Meta(x.shape, dtypes.int64 if x.dtype is dtypes.bool_ else x.dtype)
-
-
-def _power_eager_only(operand_dtypes, attributes):
-    if not operand_dtypes[0].is_floating_point and attributes["exponent"] not in (1, 2, 3):
-        return "integer powers above 3 are computed by NumPy"
-    return None
 
 
 def _power_vjp(g, out, x, exponent):
@@ -81,7 +86,6 @@ power = composite(
     vjp=(_power_vjp,),
     on_complex=True,
     node_name="PowBackward0",
-    extra={"eager_only": _power_eager_only},
     samples=lambda: [
         Sample((samples.numbers(k, (2, 3), 0.25, 2.0),), {"exponent": e})
         for k, e in enumerate((0, 1, 2, 3, 4, 0.5, -0.5, -1, -2, 2.5))

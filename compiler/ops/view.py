@@ -250,6 +250,7 @@ slice_scatter = register(
         ),
         change=_change_slices,
         kernel=Change(_write_slice_scatter),
+        traits=frozenset(["moves"]),
         compute_dtype=lambda operands, default_float: ((operands[0].dtype,) * 2, operands[0].dtype),
         node_name="SliceScatterBackward0",
         samples=lambda: [
@@ -463,6 +464,7 @@ cat = register(
         lambda *arrays, axis: np.concatenate(arrays, axis),
         _cat_vjp,
         kernel=Join(_write_cat),
+        traits=frozenset(["moves"]),
         compute_dtype=lambda operands, default_float: ((_common(operands),) * len(operands), _common(operands)),
         samples=lambda: [
             Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (1, 3)), samples.numbers(2, (0, 3))), {"axis": 0}),

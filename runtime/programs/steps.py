@@ -11,7 +11,7 @@ from struct import Struct
 
 import numpy as np
 
-from ...compiler.dtypes import without_kernels
+from ...compiler.dtypes import are_computed
 from ...compiler.ops.comparison import cast
 from ..code import kernels
 from ..code.aside import aside
@@ -48,7 +48,7 @@ def inner_step(op, metas, attributes, types, meta):
 
 def _function(op, metas, attributes, types, meta):
     is_numpys = op.kind == "elementwise" and op.evaluate is not None and "own-type" in op.traits
-    if not is_numpys and without_kernels([*(m.dtype for m in metas), meta.dtype, *attributes.values()]):
+    if not is_numpys and not are_computed([*(m.dtype for m in metas), meta.dtype, *attributes.values()]):
         return lambda *operands: evaluate(op, operands, attributes, types, meta), False
     if op.kind == "elementwise":
         return _elementwise(op, metas, attributes, types, meta)
