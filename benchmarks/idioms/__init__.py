@@ -9,13 +9,20 @@ is; the other files but scripts.py, child.py, measure.py, report.py and command.
 """
 
 from . import (  # noqa: F401
+    acting,
     arguments,
+    assorted,
     changes,
     control,
     gradients,
     holders,
     layers,
+    likelihoods,
+    networks,
+    notebooks,
     numerics,
+    physics,
+    recipes,
     results,
     sciences,
     scripts,
@@ -23,6 +30,7 @@ from . import (  # noqa: F401
     spellings,
     steps,
     strangers,
+    training,
     ways,
 )
 from .registry import IDIOMS  # noqa: F401
