@@ -11,8 +11,11 @@ import time
 # paid for what eager mode does hundreds of times meanwhile.
 AFTER, AFTER_LONG, LONG = 16, 2, 0.25
 _TRIALS = 5
-# Eager calls that take so many times as long are not tried any further, once they have taken so long.
+# Eager calls that take so many times as long are not tried any further, once they have taken so long. The first ones
+# also load or compile kernels and make plans, which takes up to _ONCE seconds: a call shorter than that says nothing
+# while each takes less than _SETTLED of the one before.
 _CLEARLY, _SECONDS = 2.0, 0.2
+_ONCE, _SETTLED = 2.0, 0.8
 # After so many calls both ways are tried again, and then more and more seldom: eager ops become quicker when they have
 # come some dozens of times, and what stood against a replay may be gone.
 _AGAIN, _LONGER = 64, 4
@@ -72,7 +75,9 @@ class Ways:
 
 def _is_clear(tried, other):
     """Whether a way is so much slower than the other one takes that it is not worth another trial."""
-    return min(tried) > _CLEARLY * other and sum(tried) > _SECONDS
+    if min(tried) <= _CLEARLY * other or sum(tried) <= _SECONDS:
+        return False
+    return tried[-1] > _ONCE or len(tried) > 1 and tried[-1] > _SETTLED * tried[-2]
 
 
 def ways_of(recording):

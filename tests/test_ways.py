@@ -106,6 +106,13 @@ def test_slow_eager_calls_are_not_tried_for_long(clock):
     assert sum(taken(ways, 40, 30.0, 1.0, clock)) == 1
 
 
+def test_what_the_first_eager_calls_take_to_get_ready_does_not_count(clock):
+    ways = Ways()
+    for eager in (0.4, 0.1, 0.03, 0.001, 0.001):  # kernels are loaded, then plans are made
+        assert taken(ways, 2, eager, 0.01, clock) == [False, True]
+    assert ways.is_eager and all(taken(ways, 10, 0.001, 0.01, clock))
+
+
 def test_an_error_is_no_measurement(clock):
     ways = Ways()
     with pytest.raises(ZeroDivisionError):
