@@ -125,6 +125,8 @@ def attribute_of(module, names=None):
         if name == "__path__" and path in PARENTS:
             # Python asks a module for it before it looks for modules below: those of the table.
             return []
+        if name == "torch" and sys.modules.get("torch") is sys.modules[_ROOT]:
+            return sys.modules[_ROOT]  # PyTorch's modules import it, so they show it
         if name == "__all__" and names is not None:
             return names()
         if name.startswith("__"):

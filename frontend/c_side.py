@@ -122,6 +122,31 @@ class _autograd:
         return state.hooks_disabled is None
 
 
+# PyTorch keeps the results of some calls of a replayed graph, and has a list of them; nothing of weft's asks for it.
+_cached = weakref.WeakValueDictionary()
+
+
+def _set_cached_tensors_enabled(enabled):
+    """Whether such a list is kept. Off, it is emptied."""
+    if not enabled:
+        _cached.clear()
+
+
+def _add_cached_tensor(tensor):
+    """Put a tensor on the list."""
+    _cached[id(tensor)] = tensor
+
+
+def _remove_cached_tensor(tensor):
+    """Take a tensor off the list."""
+    _cached.pop(id(tensor), None)
+
+
+def _is_cached_tensor(tensor):
+    """Whether a tensor is on the list."""
+    return _cached.get(id(tensor)) is tensor
+
+
 def _log_api_usage_once(event):
     """Libraries name here what is used of them, for PyTorch's statistics. Nothing is kept."""
 

@@ -25,6 +25,7 @@ _TABLE = [
     ("profiler profiled", "profiler autograd.profiler"),
     ("profiled", "autograd.profiler_util"),
     ("autograd", "autograd.anomaly_mode"),
+    ("resizing", "autograd._functions"),
     ("forward_ad", "autograd.forward_ad"),
     ("devices:cuda", "cuda cuda.memory cuda.random cuda.streams"),
     ("devices:xpu", "xpu"),

@@ -402,3 +402,35 @@ def test_what_a_block_of_mutations_has_copied():
         assert len(context.cloned) == 1
         del first, second
         assert not context.cloned
+
+
+def test_a_list_of_tensors_that_are_kept():
+    """By PyTorch's private names: what is on it, and gone from it."""
+    weft._C._set_cached_tensors_enabled(True)
+    x = weft.rand(4)
+    weft._C._add_cached_tensor(x)
+    weft._C._add_cached_tensor(x)
+    assert weft._C._is_cached_tensor(x) and not weft._C._is_cached_tensor(weft.rand(4))
+    weft._C._remove_cached_tensor(x)
+    assert not weft._C._is_cached_tensor(x)
+    weft._C._add_cached_tensor(x)
+    weft._C._set_cached_tensors_enabled(False)
+    assert not weft._C._is_cached_tensor(x)
+
+
+def test_the_function_of_pytorchs_that_resizes():
+    x = weft.arange(6.0, requires_grad=True)
+    y = weft.autograd._functions.Resize.apply(x * 1, (2, 3))
+    (y * weft.arange(6.0).reshape(2, 3)).sum().backward()
+    assert y.shape == (2, 3) and x.grad.tolist() == [0, 1, 2, 3, 4, 5]
+    edge = weft.autograd.graph.get_gradient_edge(y)
+    assert weft.autograd.grad((y * 2).sum(), edge)[0].tolist() == [[2] * 3] * 2
+    with pytest.raises(RuntimeError, match="requested resize to 4"):
+        weft.autograd._functions.Resize.apply(x, (4,))
+
+
+def test_modules_show_torch_where_weft_stands_for_it(without_torch):
+    with weft.as_torch():
+        assert weft.autograd.torch is weft
+    with pytest.raises(AttributeError):
+        weft.autograd.torch  # noqa: B018
