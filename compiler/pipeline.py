@@ -16,6 +16,7 @@ from .decompose import decompose
 from .emit.builder import Module
 from .emit.interrupt import LOOK_EVERY, MOST_LOOKS
 from .emit.program import ARRAY_DATA_OFFSET, FIRST_SYMBOL_WORD, Program
+from .emit.unlocked import LET_GO_FROM
 from .extent import estimated, scope_of, upper
 from .fuse import fuse
 from .graph import Graph
@@ -63,6 +64,7 @@ class Plan:
     `has_team`: whether threads share it; `worker_bytes`: scratch memory that each of them needs, beside the arena.
     `extents`: texts of the extents known at run time, in the order of @extents.
     `symbols`: names of the routines it calls, in the order of their words in the table (emit/program.py).
+    `writes`: which of the inputs it writes into.
     `groups`: number of a value of the recorded graph -> index of the kernel that computes it, where it has one.
     """
 
@@ -73,6 +75,7 @@ class Plan:
     n_outputs: int
     n_scalars: int
     symbols: tuple
+    writes: tuple
     extents: tuple
     kernels: tuple
     refusals: tuple
@@ -82,7 +85,8 @@ class Plan:
         """As a dict of what JSON gives back unchanged."""
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         groups = {str(k): v for k, v in self.groups.items()}
-        own["symbols"], own["extents"] = list(self.symbols), list(self.extents)
+        for name in ("symbols", "writes", "extents"):
+            own[name] = list(own[name])
         return {**own, "kernels": [k.fields() for k in self.kernels], "refusals": list(self.refusals), "groups": groups}
 
 
@@ -312,18 +316,47 @@ def _cut_all(steps, team):
 
 
 def _emit(trace, order, steps, memory, program, costs, in_one):
-    fusion, settled = order.fusion, order.fusion.graph
-    module, team = program.module, program.team
+    settled, module = order.fusion.graph, program.module
+    kernels = _emit_steps(order, steps, memory, program, costs)
+    program.finish(in_one)
+    text = str(module)
+    plan = Plan(
+        memory.arena_bytes,
+        program.team is not None,
+        reduce(upper, (worker_bytes(s.lowered.scratch) for s in steps if s.lowered.cut), 0),
+        len(settled.inputs()),
+        len(settled.outputs),
+        len(settled.scalars()),
+        tuple(program.symbols),
+        _written(steps, memory),
+        tuple(module.extents),
+        tuple(kernels),
+        tuple(str(r) for r in order.fusion.refusals),
+        _kernels_of_values(trace, steps, order.fusion.reads.accesses),
+    )
+    return text, plan
+
+
+def _emit_steps(order, steps, memory, program, costs):
+    """Every step, with what stands between them; and what each of them is."""
+    team = program.team
     first_commit = next((k for k, step in enumerate(steps) if commits(step.lowered, memory)), None)
     may_fail = any(step.lowered.checks for step in steps)
-    kernels, unseen_ns, looks_left = [], 0, MOST_LOOKS - sum(team.waits if team else ())
+    kernels, unseen_ns, looks_left = [], 0, MOST_LOOKS - 1 - sum(team.waits if team else ())
+    # A program for many sizes is short for some of them: it keeps the lock.
+    lets_go = sum(costs[:first_commit]) >= LET_GO_FROM and scope_of(order.fusion.graph.inputs()) is None
+    if lets_go:
+        program.let_go_of_lock()
     for k, step in enumerate(steps):
         may_look = looks_left > 0 and (first_commit is None or k <= first_commit)
         if unseen_ns >= LOOK_EVERY and may_look:
             program.leave_if_interrupted()
             unseen_ns, looks_left = 0, looks_left - 1
         unseen_ns += costs[k]
-        if team and team.waits[k]:
+        takes_lock = lets_go and k == first_commit
+        if takes_lock:
+            program.take_lock()
+        if team and (team.waits[k] or takes_lock):
             program.wait()
         if may_fail and k == first_commit:
             program.leave_if_failed()
@@ -331,28 +364,23 @@ def _emit(trace, order, steps, memory, program, costs, in_one):
         kernels.append(_info(step.lowered.emit(program, memory, scratch), step))
         if costs[k] > LOOK_EVERY and k != first_commit and looks_left > 0 and may_look:
             program.in_turns(-int(-costs[k] // LOOK_EVERY))
-    program.finish(in_one)
+    return kernels
+
+
+def _kernels_of_values(trace, steps, accesses):
+    """Which kernel computes what a value of the recorded graph has become."""
     numbers = {v.number: k for k, s in enumerate(steps) if s.group and not s.piece for v in s.group.values}
-    accesses = fusion.reads.accesses
     groups = {}
     for old, new in enumerate(trace):
         if new is not None and accesses[new.number].base.number in numbers:
             groups[old] = numbers[accesses[new.number].base.number]
-    text = str(module)
-    plan = Plan(
-        memory.arena_bytes,
-        team is not None,
-        reduce(upper, (worker_bytes(s.lowered.scratch) for s in steps if s.lowered.cut), 0),
-        len(settled.inputs()),
-        len(settled.outputs),
-        len(settled.scalars()),
-        tuple(program.symbols),
-        tuple(module.extents),
-        tuple(kernels),
-        tuple(str(r) for r in fusion.refusals),
-        groups,
-    )
-    return text, plan
+    return groups
+
+
+def _written(steps, memory):
+    """Positions of the inputs that are written into."""
+    places = {memory.place[number] for step in steps for number in step.lowered.writes}
+    return tuple(sorted(place.index for place in places if place.kind == "input"))
 
 
 def _info(name, step):

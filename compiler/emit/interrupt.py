@@ -1,8 +1,9 @@
 """How a long program lets itself be interrupted: it looks now and then whether Ctrl-C was pressed, and leaves.
 
 It looks while nothing was written that outlives the call, about every LOOK_EVERY of estimated work: between steps, and
-in the middle of long steps whose work is cut into units. Only the caller looks, who holds the interpreter's lock,
-through two routines that whoever loads the program binds, or sets to null where they must not be called. What was seen
+in the middle of long steps whose work is cut into units. Only the caller looks, through two routines that whoever loads
+the program binds, or sets to null where they must not be called; who lets the program go on without the interpreter's
+lock (unlocked.py) binds such that do without it. What was seen
 is noted where failed checks are noted, as INTERRUPTED, so all members leave together (program.py).
 """
 

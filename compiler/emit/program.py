@@ -33,6 +33,7 @@ from .pool_memory import MOST_WAITS, Pool
 from .product import Product
 from .repeats import packed
 from .routine import GridStep, LibraryStep, RoutineStep, UnitStep
+from .unlocked import LOCK, Lock, TakeLock
 
 ARRAY_DATA_OFFSET = 16
 _ARENA, SCALARS, _POOL, FIRST_SYMBOL_WORD = 0, 1, 2, 3
@@ -153,6 +154,7 @@ class Program:
         self.steps = []
         self.slots = {}
         self.n_waits = 0
+        self.lock = None
 
     # --- steps --------------------------------------------------------------------------------------------------------
     def call_kernel(self, kernel, places, scratch, first_scalars=(0,)):
@@ -248,6 +250,12 @@ class Program:
         if step.units:
             self.steps[-1] = InTurns(step, n_turns, self.look())
 
+    def let_go_of_lock(self):
+        self.lock = Lock(self)
+
+    def take_lock(self):
+        self.steps.append(TakeLock(self.lock))
+
     def look(self):
         return Look((self.symbol(SEEN), self.symbol(AGAIN)))
 
@@ -292,13 +300,18 @@ class Program:
         closure = b.alloca(I64, 1 + len(self.slots))
         b.store(b.i64(0), closure)
         self.fill_closure(b, table, closure)
+        if self.lock is not None:
+            self.lock.let_go(b, table, closure)
         if self.team is not None and self.team.largest_ns is not None:
             small, large = b.label("small"), b.label("large")
             b.branch_if(b.cmp("lt", b.i64(self.team.largest_ns), b.i64(self.module.target.large_ns)), small, large)
             b.start(small)
             b.leave(self.go_alone(b, closure))
             b.start(large)
-        b.finish(self.go_alone(b, closure) if self.team is None else self.go_together(b, table, closure))
+        result = self.go_alone(b, closure) if self.team is None else self.go_together(b, table, closure)
+        if self.lock is not None:
+            self.lock.take(b, closure)
+        b.finish(result)
 
     def note_calls_kernels(self, name):
         """The function of this name does little itself."""
@@ -331,9 +344,9 @@ class Program:
         arrays = [x for word, slot in self.slots.items() if word >= _ARRAYS for x in (first + word, slot)]
         by_loop = len(arrays) > 2 * _MANY_POINTERS
         for word, slot in self.slots.items():
-            if word < _ARRAYS:
+            if LOCK != word < _ARRAYS:
                 b.store(b.load(b.offset(table, word, 8), PTR), b.offset(closure, slot, 8))
-            elif not by_loop:
+            elif word != LOCK and not by_loop:
                 self.copy_data_pointer(b, table, first + word, closure, slot)
         if by_loop:
             rows = self.module.constant_table("arrays", "i64", arrays)

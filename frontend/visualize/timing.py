@@ -20,8 +20,9 @@ from ..runtime.programs.program import Program
 _MACHINES = ("x86_64", "amd64")
 _ENTRY = re.compile(r"^define i64 @weft_program\(.*?^}", re.MULTILINE | re.DOTALL)
 _BODY = re.compile(r"^define internal i64 @body\(.*?^}", re.MULTILINE | re.DOTALL)
-# Of a kernel or routine. Waits are none, nor are the calls without operands that ask whether Ctrl-C was pressed.
-_CALL = re.compile(r"^  (?:%\w+ = )?call (?:void|i1) (?:@k\d+\(|%(?!wait)\w+\((?!\)))")
+# Of a kernel or routine. Waits are none, nor is taking the interpreter's lock, nor are the calls without operands that
+# ask whether Ctrl-C was pressed.
+_CALL = re.compile(r"^  (?:%\w+ = )?call (?:void|i1) (?:@k\d+\(|%(?!wait|lock)\w+\((?!\)))")
 
 
 def kernel_times(program, repeats=200):

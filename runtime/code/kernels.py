@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from ...compiler.conventions import AGAIN, SEEN
+from ...compiler.conventions import AGAIN, LET_GO, SEEN, TAKE_AGAIN
 from ...compiler.dtypes import element_of, float32, float64, from_numpy, int64
 from ...compiler.later import later
 from . import jit, made_here
@@ -225,8 +225,14 @@ def _begin_routine(stem, element):
 
 
 _ROUTINES = {"gemm": gemm_address, "gemv": gemv_address, "grid": grid_address}
-# Of the interpreter's, which must be held: whether there was an interrupt, and another one.
-OF_CPYTHON = {SEEN: "PyOS_InterruptOccurred", AGAIN: "PyErr_SetInterrupt"}
+# Of the interpreter's, whose lock must be held (not for the last): whether there was an interrupt, and another one;
+# letting go of the lock, and taking it.
+OF_CPYTHON = {
+    SEEN: "PyOS_InterruptOccurred",
+    AGAIN: "PyErr_SetInterrupt",
+    LET_GO: "PyEval_SaveThread",
+    TAKE_AGAIN: "PyEval_RestoreThread",
+}
 
 
 def routine(symbol):

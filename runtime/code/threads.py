@@ -7,9 +7,9 @@ Workers run native code only (compiler/emit/pool.py draws how) and never meet th
 that is worth sharing starts them. They leave before the interpreter ends, and before a fork, which copies one thread
 only and would leave their locks and counters behind; the next program starts new ones.
 
-Programs of compiled calls run while the calling thread holds the interpreter lock, so none is in flight while Python
-code here runs. Those of eager mode may be (large.py): workers finish what they were taken for before they leave, and
-the caller needs neither them nor their memory.
+Long programs run without the interpreter lock (compiler/emit/unlocked.py, large.py), so one may be in flight while
+Python code here runs: workers finish what they were taken for before they leave, and the caller needs neither them nor
+their memory.
 
 Only Linux on x86-64 has workers; elsewhere there is one thread, and set_num_threads changes nothing.
 """

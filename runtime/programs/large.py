@@ -1,8 +1,8 @@
 """Programs of eager mode on large operands: run without the interpreter's lock, on memory of their own.
 
-A compiled call runs its program while it holds the lock, on the one arena. What eager mode runs on large arrays may
-take long, and other threads of Python (one that loads data) go on meanwhile, as they do while NumPy computes. So every
-run has its own table and its own scratch memory; what it reads and writes is held by the caller.
+What eager mode runs on large arrays may take long, and other threads of Python (one that loads data) go on meanwhile,
+as they do while NumPy computes. So every run has its own table and its own scratch memory; what it reads and writes is
+held by the caller. Nothing is written that somebody else knows, so the lock is let go of for the whole run.
 
 Results come from arrays that nobody holds any more, if there are any of the shape and type: fresh pages cost more than
 most kernels.

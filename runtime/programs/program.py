@@ -4,7 +4,6 @@ The key of a program is the text of its recorded steps, so finding one on disk n
 """
 
 import ctypes
-import os
 import threading
 import time
 from contextlib import contextmanager
@@ -16,19 +15,22 @@ from typing import NamedTuple
 import numpy as np
 
 from ...compiler import dtypes
-from ...compiler.conventions import INTERRUPTED
-from ..code import jit, kernels, threads
+from ...compiler.conventions import INTERRUPTED, LET_GO, SEEN
+from ..code import jit, kernels, looking, threads
 from ..code.cache import default_cache, pack, unpack
 from ..state.aligned import new_array
 from ..state.references import first_unheld
 from . import background, progress
+from .arena import arena
 from .description import Stretch
+from .flights import Flight
 from .places import Places
 from .recording import new_counter
 
 # Reusing a large result that nobody holds any more saves its page faults, which cost more than most kernels.
 _REUSED_BYTES = 16384
 _REUSED_COUNT = 3
+_MORE_THAN_THERE_IS = 1 << 62  # bytes
 
 
 class NotThere(Exception):
@@ -53,47 +55,15 @@ class Needed(NamedTuple):
     differentiable: tuple
 
 
-# One program runs at a time: its table and the arena are filled for one call. Reentrant, because a finalizer that
-# Python runs in between may call a compiled function.
-_running = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    # The thread that held it does not exist in the child.
-    os.register_at_fork(after_in_child=_running._at_fork_reinit)
-
-
-class Arena:
-    """Scratch memory for one program at a time: one arena serves all. `words` are its address and size for native
-    code."""
-
-    def __init__(self):
-        self.block = self.next = 0, 0, None  # address, size, memory
-        self.words = np.zeros(2, np.uint64)
-        self.changing = False
-
-    def reserve(self, size):
-        """A block of this size at least. Who runs a program on it holds it: a larger one may take its place."""
-        if size <= self.block[1]:
-            return self.block
-        memory = np.empty(size + 64, np.uint8)
-        block = (memory.ctypes.data + 63) & ~63, size, memory
-        if not self.changing:  # else a signal handler is here, in the middle of the next lines
-            self.changing, self.next = True, block
-            # Other threads may run on the old memory until native code finds the new one.
-            self.words[:] = block[:2]
-            self.block = block
-            self.changing = False
-        return block
-
-
-_arena = Arena()
-
-
 class Program:
     """Loaded code and how to call it.
 
-    A program may be run by its address on a table of one's own while the interpreter lock is held.
+    A program may be run by its address on a table of one's own while the interpreter lock is held. That is not done
+    with those of which `lets_go` says that they let go of the lock: native code finds that the arena has no room for
+    them (`native_arena`), and leaves them to `compute`.
 
-    meta (also stored on disk): "inputs" numbers of values, "places" how these lie in memory, "numbers" (position, kind)
+    meta (also stored on disk): "inputs" numbers of values, "writes" which of them it writes into (by position),
+    "places" how they lie in memory, "numbers" (position, kind)
     of run-time numbers, "extents" the numbers that its code wants to be told, "outputs" (shape, dtype name), "n_live",
     "arena", "has_team" and "worker_bytes" as in the plan, "symbols" the routines it calls, "plan" what explain shows.
     """
@@ -101,7 +71,6 @@ class Program:
     is_interim, error = False, None
     rolled = None  # what it was made of, if its loops are rolled up and a backward may follow (loops.py)
     pool_word, first_symbol = 2, 3  # words of a table: compiler/emit/program.py
-    arena_words = _arena.words
 
     def __init__(self, meta, library):
         self.meta = meta
@@ -109,6 +78,7 @@ class Program:
         self.first_array = self.first_symbol + len(meta["symbols"])
         self.inputs = tuple(meta["inputs"])
         self.input_set = frozenset(self.inputs)
+        self.writes, self.lets_go = tuple(meta.get("writes", ())), LET_GO in meta["symbols"]
         self.places = Places(meta["places"])
         self.numbers = tuple((k, float(code)) for k, code in meta["numbers"])
         self.outputs = tuple((tuple(shape), dtypes.dtype_named(name).numpy) for shape, name in meta["outputs"])
@@ -121,10 +91,14 @@ class Program:
         self._make_table([0] * (self.first_array + len(self.inputs) + len(self.outputs)))
         for k, symbol in enumerate(meta["symbols"]):
             self.table[self.first_symbol + k] = kernels.routine(symbol)
+        if self.lets_go:
+            self.table[self._word_of(LET_GO)] = 0
         if meta["has_team"]:
             self.table[self.pool_word] = threads.pool_address()
             threads.reserve_scratch(meta["worker_bytes"])
         self.arena_bytes = meta["arena"]
+        words = arena.words_of_writers if self.writes else arena.words
+        self.native_arena = words, _MORE_THAN_THERE_IS if self.lets_go else self.arena_bytes
         self.counter = new_counter()
 
     @property
@@ -149,30 +123,75 @@ class Program:
         """`call` for those who count their calls themselves. The frame learns at once when it has been done."""
         self.places.require(arrays, expected)
         outputs = self.new_outputs()
-        addresses = list(map(id, arrays + outputs))
         returned = []
         if frame is not None:
             frame.written, frame.returned = outputs, returned
-        # The interpreter may switch threads between filling the table and running on it.
-        with _running:
-            run = self if not self.in_use else self.with_own_table()
-            run.in_use = True
-            try:
-                block = self.scratch()
-                run.table[0] = block[0]
-                run.table[self.first_array :] = addresses
-                run.fill_numbers(numbers)
-                # In C as a whole: nothing can come between the end of the program and the note of it.
-                returned.extend(map(self.function, run.table_address))
-                while returned[0] == INTERRUPTED:
-                    # Nothing was written. The handler of the signal runs here; if it raises nothing, all begins again.
-                    returned.clear()
-                    returned.extend(map(self.function, run.table_address))
-            finally:
-                run.in_use = False
+        self._run(arrays, outputs, numbers, returned)
         if captures:
             captures[-1].ran(self, arrays, numbers, outputs)
         return None if returned[0] else outputs
+
+    def _run(self, arrays, outputs, numbers, returned):
+        """Run, and note what it returned in the moment it ends."""
+        if not self.lets_go:
+            # The interpreter may switch threads between filling the table and running on it.
+            with arena.in_use:
+                if not self.must_ask:
+                    run = self._with_free_table()
+                    try:
+                        # Its holder is here: a larger one may take its place meanwhile.
+                        block = self.scratch()
+                        run._run_on(block, arrays, outputs, numbers, returned)
+                    finally:
+                        run.in_use = False
+                    return
+        self._run_apart(arrays, outputs, numbers, returned)
+
+    @property
+    def must_ask(self):
+        """Whether programs are in flight that might read what this one writes."""
+        return bool(self.writes) and arena.is_lent
+
+    def _run_apart(self, arrays, outputs, numbers, returned):
+        """The same while other programs are in flight, with a block of the arena of its own."""
+        flight, lent, run = Flight(arrays, self.writes), arena.loan(), None
+        try:
+            flight.begin(not arena.is_used_here())
+            with arena.in_use:
+                # Who has found that no program was in flight is done now.
+                run = self._with_free_table()
+                lent.take(self.arena_bytes)
+            if self.lets_go:
+                run.table[self._word_of(LET_GO)] = kernels.routine(LET_GO)
+                if SEEN in self.meta["symbols"]:
+                    run.table[self._word_of(SEEN)] = looking.seen_address()
+            run._run_on(lent.block, arrays, outputs, numbers, returned)
+        finally:
+            lent.give_back()
+            flight.end()
+            if run is not None:
+                run.in_use = False
+
+    def _word_of(self, symbol):
+        """Where its table has the address of a routine that it calls."""
+        return self.first_symbol + self.meta["symbols"].index(symbol)
+
+    def _with_free_table(self):
+        """The program with a table that nobody else is filling."""
+        run = self if not self.in_use else self.with_own_table()
+        run.in_use = True
+        return run
+
+    def _run_on(self, block, arrays, outputs, numbers, returned):
+        self.table[0] = block[0]
+        self.table[self.first_array :] = list(map(id, arrays + outputs))
+        self.fill_numbers(numbers)
+        # In C as a whole: nothing can come between the end of the program and the note of it.
+        returned.extend(map(self.function, self.table_address))
+        while returned[0] == INTERRUPTED:
+            # Nothing was written. The handler of the signal runs here; if it raises nothing, all begins again.
+            returned.clear()
+            returned.extend(map(self.function, self.table_address))
 
     def new_outputs(self):
         """Arrays for the results of a run."""
@@ -184,7 +203,7 @@ class Program:
 
     def scratch(self):
         """The arena's block, which who runs the program has to hold."""
-        return _arena.block if self.arena_bytes <= _arena.block[1] else _arena.reserve(self.arena_bytes)
+        return arena.block if self.arena_bytes <= arena.block[1] else arena.reserve(self.arena_bytes)
 
     def fill_numbers(self, numbers):
         """Write those of a call that the program reads where its table says that they are."""
@@ -211,6 +230,8 @@ class Program:
         there. The others must be as `places` says."""
         table, scalars = np.array(self.table, np.uint64), np.zeros(max(len(self.numbers), 1), np.uint64)
         table[1] = scalars.ctypes.data
+        if self.lets_go:
+            table[self._word_of(LET_GO)] = 0
         for k, vid in enumerate(self.inputs):
             if vid in stable:
                 self.places.require_one(k, stable[vid])

@@ -189,6 +189,7 @@ def meta_of(graph, inputs, numbers, n_live, compiled, extra=None):
         "has_team": compiled.plan.has_team,
         "worker_bytes": compiled.plan.worker_bytes,
         "symbols": list(compiled.plan.symbols),
+        "writes": list(compiled.plan.writes),
         "plan": compiled.plan.fields(),
         "graph": str(graph),
         "extents": list(compiled.plan.extents),

@@ -152,7 +152,7 @@ class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, Shows
         names = [f"_{name}" if name in _PRIVATE else name for name in native_text.METHODS]
         ends = [self.close, self._close_other, self._close_unusual, self._close_failed, self._close_after_error]
         ends += [self._begin_end, self._finish_end, self._accumulate_rest]
-        methods = [getattr(self, name) for name in names]
+        methods = [self._run_for_native if name == "_run" else getattr(self, name) for name in names]
         self._native = replay = native.NativeReplay(self, methods, ends, self._learn)
         self._spans = Spans(self, replay)
         self.position, self.departed, self._release = replay.position, replay.departed, replay.release

@@ -196,7 +196,8 @@ class ProgramWords:
         table, scalars = program.own_table(self.stable)
         held += [table, scalars]
         words[t.PROGRAM], words[t.TABLE], words[t.SCALARS] = program.address, table.ctypes.data, scalars.ctypes.data
-        words[t.ARENA], words[t.ARENA_BYTES] = program.arena_words.ctypes.data, program.arena_bytes
+        arena_words, words[t.ARENA_BYTES] = program.native_arena
+        words[t.ARENA] = arena_words.ctypes.data
         scalars_from = [(position, code == -3) for position, code in program.numbers]
         words[t.N_SCALARS] = fill_table(held, words, t.SCALARS_FROM, scalars_from, t.SCALAR_WORDS)
         changing = [k for k, vid in enumerate(program.inputs) if vid not in self.stable]

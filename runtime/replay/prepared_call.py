@@ -177,8 +177,8 @@ class NativeCall:
             program=program.address,
             table=table.view(np.int64).tolist(),
             first_output=program.first_array + len(program.inputs),
-            arena=address_of(program.arena_words),
-            arena_bytes=program.arena_bytes,
+            arena=address_of(program.native_arena[0]),
+            arena_bytes=program.native_arena[1],
         )
         self._packed, self._held = Packed(words), (program, scalars, shapes, list(known.values()), reads)
         at = self._packed.words

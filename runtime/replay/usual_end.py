@@ -203,6 +203,17 @@ class Ending:
         arrays, tensors = self.arrays, self.tensors
         return [arrays[v] if v in arrays else tensors[v]._data for v in program.inputs]
 
+    def _run_for_native(self, ended):
+        """`_run` where native code does not: a program that lets go of the interpreter's lock, and others for which the
+        arena has no room. Native code goes on with the end."""
+        if self.given is not None:
+            return Ending._run(self, ended)  # and Python does
+        self.given, self.working = [self.tensors[vid] for vid in self.needed.live], True
+        done = self.landed = Ending._run(self, ended)
+        self.written, self.flight, self.working = (), None, False
+        self.given, self.landed = None, False
+        return done
+
     def _same_are_alive(self):
         if self.entries[self.position.value].op is not None or self.n_flushed < len(self.segments):
             return False
