@@ -126,3 +126,52 @@ def test_paths_that_come_again_are_all_added():
     found, wanted = fit(True, 6 * patterns), fit(False, 6 * patterns)
     assert found[:2] == wanted[:2]
     assert found[2].recordings[0].n_branches >= 6
+
+
+def test_gradients_of_uses_before_and_after_the_rest_ran_eagerly_are_added_up_in_order():
+    """Games are played like this: each move is drawn from what the model says, and their losses meet at the end."""
+
+    def gradients(compile_it):
+        weft.manual_seed(0)
+        weight, places = weft.randn(4, 2, requires_grad=True), weft.randn(2 * MOST_READS_ANEW, 1, 4)
+
+        def episode():
+            losses = []
+            for k, place in enumerate(places):
+                chances = (place @ weight).softmax(-1)
+                losses.append(-(1 + k) * chances.log()[:, 0])
+                chances[0, 0].item()
+            weft.cat(losses).sum().backward()
+
+        call = weft.compile(episode) if compile_it else episode
+        found = []
+        for _ in range(4):
+            weight.grad = None
+            call()
+            found.append(weight.grad.numpy().tobytes())
+        return found
+
+    assert gradients(True) == gradients(False)
+
+
+def test_gradients_of_uses_before_and_after_too_many_ways_are_added_up_in_order():
+    def gradients(compile_it):
+        weft.manual_seed(0)
+        weight, places = weft.randn(30, 2, requires_grad=True), weft.randn(6, 1, 30)
+
+        def episode(way):
+            losses = []
+            for k, place in enumerate(places):
+                part = weight.flatten()[way:].sum() if k == 3 else 1.0
+                losses.append(-(1 + k) * (place @ weight * part).softmax(-1).log()[:, 0])
+            weft.cat(losses).sum().backward()
+
+        call = weft.compile(episode) if compile_it else episode
+        found = []
+        for way in range(40):
+            weight.grad = None
+            call(way)
+            found.append(weight.grad.numpy().tobytes())
+        return found
+
+    assert gradients(True) == gradients(False)

@@ -10,6 +10,7 @@ from ..programs.recording import INPUT, TOO_LARGE, EagerOp, user_line
 from ..state.attributes import refusal, same_attributes
 from ..state.modes import frame_hidden, no_grad, state
 from ..state.tensor import Tensor
+from .frame_autograd import make_nodes
 from .linked import link_for
 
 # How many places of a tensor a path is recorded for, each as a path of its own.
@@ -94,6 +95,7 @@ def apply_between(frame, reason, op, operands, attributes):
     if has_history(operands):
         link = link_for(op, operands, attributes, frame.default_dtype)
         if link is None or frame.full:
+            _make_nodes_before(frame, operands)
             return run_eagerly(frame, reason, apply, op, operands, attributes)
     line = user_line()
     frame.recording.leaves(reason, line)
@@ -110,12 +112,20 @@ def apply_left(frame, op, operands, attributes):
     """An op of a call that has been left for good."""
     if frame.flushed < frame.step.depth or frame.homes:
         frame.flush()
+    _make_nodes_before(frame, operands)
     frame.working = False
     try:
         with frame_hidden():
             return apply(op, operands, attributes)
     finally:
         frame.working = True
+
+
+def _make_nodes_before(frame, operands):
+    """Before an op makes a node of its own: the engine adds up in the order in which nodes were made, so the steps
+    before it get theirs now."""
+    if frame.n_with_nodes < len(frame.steps) and has_history(operands):
+        make_nodes(frame)
 
 
 def without_history(op, operands, attributes):
