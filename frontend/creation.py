@@ -408,6 +408,8 @@ def randint(low=0, high=None, size=None, *, dtype=None, requires_grad=False, gen
         check_placement("randint", placement)
     if size is None:
         low, high, size = 0, low, high
+    elif high is None:
+        low, high = 0, low
     if high <= low:
         raise RuntimeError(f"randint: expects low < high, got {low} and {high}")
     numbers, dtype = (float(high - low), float(low)), dtypes.int64 if dtype is None else dtype_of(dtype)

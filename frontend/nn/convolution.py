@@ -171,6 +171,11 @@ def convolution(input, weight, bias, stride, padding, dilation, transposed, outp
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
+def _is_usual(method, usual):
+    """Whether neither a subclass nor the object has put another method in the usual one's place."""
+    return getattr(method, "__func__", None) is usual
+
+
 class _ConvNd(Module):
     """What they share: weight (out_channels, in_channels / groups, *kernel_size) and bias (out_channels,), both uniform
     in +-1 / sqrt(in_channels / groups * elements of the kernel)."""
@@ -237,12 +242,16 @@ class _ConvNd(Module):
             if fan_in:
                 init.uniform_(self.bias, -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
 
-    @pure()
+    @pure(lambda layer, *_: _is_usual(layer._conv_forward, _ConvNd._conv_forward))
     def forward(self, input):
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input, weight, bias):
+        """The layer with another weight and bias: what layers that adapt their weight call or replace."""
         padding = self.padding
         if self.padding_mode != "zeros":
             input, padding = pad(input, self._reversed_padding_repeated_twice, self.padding_mode), 0
-        return _convolve(self.rank, input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return _convolve(self.rank, input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
     def extra_repr(self):
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"

@@ -12,16 +12,13 @@ from collections import OrderedDict
 from inspect import signature
 from types import FunctionType
 
-from ..compiler.dtypes import DType, bfloat16, dtype_of, float16, float32, float64
 from ..compiler.later import later
 from ..notebooks import module_html
-from ..placement import moving_to
 from ..runtime.eager.update import zero_gradients
-from ..runtime.state.device import require_cpu
 from ..runtime.state.marks import is_module_class
-from ..runtime.state.modes import no_grad
 from ..runtime.state.tensor import Tensor
 from . import hooks, state
+from .conversions import Conversions
 from .hooks import HookHandle
 from .parameter import Buffer, Parameter
 
@@ -41,7 +38,7 @@ _compile = later("compiled:compile")
 
 
 @is_module_class
-class Module:
+class Module(Conversions):
     """Subclass it, call `super().__init__()`, assign parameters and other modules to attributes, define `forward`."""
 
     __signature__ = _SignatureOfCalls()
@@ -398,70 +395,9 @@ class Module:
         function(self)
         return self
 
-    def to(self, *args, dtype=None, device=None, tensor=None, non_blocking=False, memory_format=None):
-        """Convert floating point parameters and buffers to a dtype, or to that of a tensor. The only device is the
-        CPU. Returns the module."""
-        for given in (*args, device, tensor):
-            if isinstance(given, (DType, type)):
-                dtype = given
-            elif isinstance(given, Tensor):
-                dtype = given.dtype
-            elif not isinstance(given, bool):
-                require_cpu("Module.to", given)
-        if dtype is None:
-            return self
-        dtype = dtype_of(dtype)
-        if not dtype.is_differentiable:
-            raise TypeError(
-                f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
-            )
-        return self._convert(dtype)
-
-    def to_empty(self, *, device, recurse=True):
-        """`to(device)`: the values stay."""
-        return self.to(device)
-
-    def cpu(self):
-        """The module, which is on the CPU."""
-        return self
-
-    cuda, xpu, ipu, mtia = map(moving_to, ("cuda", "xpu", "ipu", "mtia"))
-
     def compile(self, *args, **kwargs):
         """Its own forward is a compiled function from now on, with the keywords of weft.compile."""
         self.forward = _compile(self.forward, *args, **kwargs)
-
-    def share_memory(self):
-        """The module: threads share all memory."""
-        return self
-
-    def float(self):
-        return self._convert(float32)
-
-    def double(self):
-        return self._convert(float64)
-
-    def half(self):
-        return self._convert(float16)
-
-    def bfloat16(self):
-        return self._convert(bfloat16)
-
-    def type(self, dst_type):
-        """Convert parameters and buffers to a dtype, or to the type that one of PyTorch's older names says."""
-        with no_grad():
-            for tensor in [*self.parameters(), *self.buffers()]:
-                tensor.data = tensor.data.type(dst_type)
-        return self
-
-    def _convert(self, dtype):
-        with no_grad():
-            for tensor in [*self.parameters(), *self.buffers()]:
-                if tensor.dtype.is_differentiable and tensor.dtype is not dtype:
-                    grad, tensor.grad = tensor.grad, None
-                    tensor.data = tensor.data.to(dtype)
-                    tensor.grad = None if grad is None else grad.to(dtype)
-        return self
 
     # --- text ---------------------------------------------------------------------------------------------------
     def extra_repr(self):

@@ -38,7 +38,8 @@ def _copies(layer, n):
 class _Layer(Module):
     """What encoder and decoder layers share: attention to itself, two linear maps, and a norm before or after each.
 
-    norm_first: x + f(norm(x)); else norm(x + f(x)).
+    norm_first: x + f(norm(x)); else norm(x + f(x)). The parts, `_sa_block` and so on, are PyTorch's, since classes of
+    users put others in their place.
     """
 
     def _attend(self, attention, x, memory, mask, padding, causal):
@@ -46,8 +47,12 @@ class _Layer(Module):
             x, memory, memory, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=causal
         )[0]
 
-    def _feed_forward(self, x, dropout):
-        return dropout(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+    def _sa_block(self, x, attn_mask, key_padding_mask, is_causal=False):
+        """Attention of the sequence to itself."""
+        return self.dropout1(self._attend(self.self_attn, x, x, attn_mask, key_padding_mask, is_causal))
+
+    def _feed_forward(self, x):
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
     def _residual(self, x, norm, f):
         return x + f(norm(x)) if self.norm_first else norm(x + f(x))
@@ -78,10 +83,12 @@ class TransformerEncoderLayer(_Layer):
     def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
         padding = added_mask(src_key_padding_mask, "src_key_padding_mask", src.dtype, src_mask, "src_mask")
         mask = added_mask(src_mask, "src_mask", src.dtype)
-        x = self._residual(
-            src, self.norm1, lambda x: self.dropout1(self._attend(self.self_attn, x, x, mask, padding, is_causal))
-        )
-        return self._residual(x, self.norm2, lambda x: self._feed_forward(x, self.dropout2))
+        x = self._residual(src, self.norm1, lambda x: self._sa_block(x, mask, padding, is_causal=is_causal))
+        return self._residual(x, self.norm2, self._ff_block)
+
+    def _ff_block(self, x):
+        """The two linear maps."""
+        return self.dropout2(self._feed_forward(x))
 
 
 class TransformerDecoderLayer(_Layer):
@@ -112,16 +119,19 @@ class TransformerDecoderLayer(_Layer):
         self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None,
         tgt_is_causal=False, memory_is_causal=False,
     ):  # fmt: skip
-        def itself(x):
-            return self._attend(self.self_attn, x, x, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        own = tgt_mask, tgt_key_padding_mask
+        x = self._residual(tgt, self.norm1, lambda x: self._sa_block(x, *own, tgt_is_causal))
+        masks = memory_mask, memory_key_padding_mask
+        x = self._residual(x, self.norm2, lambda x: self._mha_block(x, memory, *masks, memory_is_causal))
+        return self._residual(x, self.norm3, self._ff_block)
 
-        def encoded(x):
-            masks = memory_mask, memory_key_padding_mask
-            return self._attend(self.multihead_attn, x, memory, *masks, memory_is_causal)
+    def _mha_block(self, x, mem, attn_mask, key_padding_mask, is_causal=False):
+        """Attention to the encoder's result."""
+        return self.dropout2(self._attend(self.multihead_attn, x, mem, attn_mask, key_padding_mask, is_causal))
 
-        x = self._residual(tgt, self.norm1, lambda x: self.dropout1(itself(x)))
-        x = self._residual(x, self.norm2, lambda x: self.dropout2(encoded(x)))
-        return self._residual(x, self.norm3, lambda x: self._feed_forward(x, self.dropout3))
+    def _ff_block(self, x):
+        """The two linear maps."""
+        return self.dropout3(self._feed_forward(x))
 
 
 class TransformerEncoder(Module):
