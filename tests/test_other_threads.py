@@ -15,12 +15,21 @@ from weft.compiler import pipeline
 from weft.compiler.conventions import LET_GO, SEEN, TAKE_AGAIN
 from weft.nn import functional as F
 from weft.runtime.code import looking
+from weft.runtime.code.cache import default_cache
 from weft.runtime.programs.arena import arena
+
+
+@pytest.fixture(autouse=True)
+def nothing_on_disk(monkeypatch):
+    """Programs are made in each test, as it wants them."""
+    monkeypatch.setenv("WEFT_CACHE", "0")
+    default_cache.cache_clear()
+    yield
+    default_cache.cache_clear()
 
 
 @pytest.fixture
 def let_go(monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE", "0")
     monkeypatch.setattr(pipeline, "LET_GO_FROM", 0)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
@@ -74,8 +83,7 @@ def program_of(compiled):
     return compiled.recordings[-1].programs[-1]
 
 
-def test_short_programs_keep_it_and_long_ones_let_go(monkeypatch):
-    monkeypatch.setenv("WEFT_CACHE", "0")
+def test_short_programs_keep_it_and_long_ones_let_go():
     short, x = weft.compile(lambda x: (x @ x).tanh().sum()), weft.randn(64, 64)
     long = weft.compile(lambda x: (x @ x @ x @ x).tanh().sum())
     short(x), long(weft.randn(1024, 1024))

@@ -10,8 +10,6 @@ from ..runtime.state.tensor import Tensor
 class Conversions:
     """What nn.Module inherits."""
 
-    __slots__ = ()
-
     def to(self, *args, dtype=None, device=None, tensor=None, non_blocking=False, memory_format=None):
         """Convert floating point parameters and buffers to a dtype, or to that of a tensor. The only device is the
         CPU. Returns the module."""
