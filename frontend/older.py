@@ -185,6 +185,9 @@ def from_file(filename, shared=None, size=0, *, dtype=None, **placement):
 
 
 # --- gone -------------------------------------------------------------------------------------------------------------
+GONE = ("eig", "symeig", "lstsq", "solve")
+
+
 def _gone(name, instead):
     def function(*args, **kwargs):
         raise RuntimeError(f"This function was deprecated since version 1.9 and is now removed. {instead}")
