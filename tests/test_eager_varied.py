@@ -3,13 +3,17 @@ of exact sizes, and PyTorch's numbers."""
 
 import numpy as np
 import pytest
-import torch
 
 import weft
 from weft.compiler.extent import Scope
 from weft.runtime.eager import eager_open, plan, varied
 from weft.runtime.eager.eager_words import Sizes, Written
 from weft.runtime.replay import eager_native, native
+
+try:
+    import torch
+except ModuleNotFoundError:
+    torch = None  # its numbers are compared where it is installed
 from weft.runtime.replay.open_formulas import Tape
 
 IS_NATIVE = native.layout() is not None
@@ -77,7 +81,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_bits_of_exact_plans_and_numbers_of_pytorch(name, monkeypatch):
-    case, mine, theirs = CASES[name], of_library(weft), of_library(torch)
+    case, mine, theirs = CASES[name], of_library(weft), torch and of_library(torch)
     found = [case(weft, *mine, n) for n in SIZES]
     again = [case(weft, *mine, n) for n in SIZES]
     monkeypatch.setattr(varied, "ask", lambda *_: None)
@@ -85,12 +89,13 @@ def test_bits_of_exact_plans_and_numbers_of_pytorch(name, monkeypatch):
     for n, one, other in zip(SIZES, found, again):
         # Native code does not know another thread's modes: there Python computes.
         exact = in_another_thread(lambda n=n: case(weft, *mine, n))
-        wanted = case(torch, *theirs, n)
         for made in (one, other):
-            assert tuple(made.shape) == tuple(wanted.shape)
             assert made.numpy().tobytes() == exact.numpy().tobytes()
             assert made.stride() == exact.stride() and made.is_contiguous() == exact.is_contiguous()
-        np.testing.assert_allclose(one.numpy(), wanted.numpy(), rtol=2e-5, atol=2e-6)
+        if torch is not None:
+            wanted = case(torch, *theirs, n)
+            assert tuple(one.shape) == tuple(wanted.shape)
+            np.testing.assert_allclose(one.numpy(), wanted.numpy(), rtol=2e-5, atol=2e-6)
 
 
 GRADIENTS = {k: c for k, c in CASES.items() if k not in ("integers", "masked")}
@@ -103,11 +108,15 @@ def test_gradients_of_both(name, monkeypatch):
     monkeypatch.setattr(varied, "ask", lambda *_: None)
     monkeypatch.setattr(plan, "_told", lambda *_, busy: busy)
     for n, one in zip(SIZES, found):
-        exact, wanted = in_another_thread(lambda n=n: gradients(weft, case, n)), gradients(torch, case, n)
+        exact = in_another_thread(lambda n=n: gradients(weft, case, n))
+        wanted = [None] * len(exact) if torch is None else gradients(torch, case, n)
         for x, y, z in zip(one, exact, wanted):
-            assert (x is None) == (y is None) == (z is None)
+            assert (x is None) == (y is None)
             if x is not None:
                 assert x.numpy().tobytes() == y.numpy().tobytes()
+            if torch is not None:
+                assert (x is None) == (z is None)
+            if z is not None:
                 np.testing.assert_allclose(x.numpy(), z.numpy(), rtol=3e-4, atol=3e-5)
 
 
