@@ -360,8 +360,7 @@ def _set_data(self, value):
             "data set to a tensor that requires gradients must be floating point or complex dtype, "
             f"but got {value.dtype.name}; convert it with .float() or .double() first"
         )
-    if state.frame is not None and value._data is None and state.frame.shows_whole(value, self):
-        # What `x.data += 1` ends with.
+    if state.frame is not None and value._data is None and _is_taken_over(state.frame, self, value):
         return
     if not is_same_memory(value.array, self._data):
         if state.frame is not None:
@@ -371,6 +370,14 @@ def _set_data(self, value):
             frame.leave(self)
         keep_output(self)
         take_memory(self, value)
+
+
+def _is_taken_over(frame, target, value):
+    """Whether a call in flight makes `target.data = value` a change like others, or what `x.data += 1` ends with."""
+    if frame.shows_whole(value, target) or frame.inplace_again(view.data, target, (value,), {}):
+        return True
+    # It may be another frame now.
+    return state.frame.takes_memory(target, value)
 
 
 def _output_nr(self):

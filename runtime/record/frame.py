@@ -26,6 +26,7 @@ from . import (
     frame_gradients,
     frame_inputs,
     frame_leaves,
+    frame_memory,
     frame_through,
     frame_updates,
     frame_views,
@@ -93,10 +94,9 @@ class Frame(Connects, Watched):
         self.closing = self.landed = False  # whether the call has ended; whether its last program has run
         self.graph_node = None  # a weak reference to the node of the finished call, if it has results to differentiate
         self.ends_freed = False  # whether the call has results whose history its own backward has freed
-        self.failed = None
+        self.failed, self.saved = None, []
         self.is_interim = False  # whether any of its programs was not there yet (interim.py)
         self.last_program = self.end_program = None  # the last one, and the one that ran at the end
-        self.saved = []
         self.changed_gradients = []  # (tensors, what their .grad was before the call assigned it)
         self.remembered = []  # (function, arguments) that take back a change, see runtime/eager/update.py
         self.first_pending_at_close, self.flushed_at_close = 0, 0
@@ -335,8 +335,8 @@ class Frame(Connects, Watched):
     def apply_inplace(self, op, target, operands, attributes):
         return frame_changes.apply_inplace(self, op, target, operands, attributes)
 
-    make_leaf, shows_whole = door(frame_leaves.make_leaf), frame_through.shows_whole
-    shown_by = frame_views.shown_by
+    make_leaf, takes_memory = door(frame_leaves.make_leaf), door(frame_memory.takes_memory)
+    shows_whole, shown_by = frame_through.shows_whole, frame_views.shown_by
 
     @door
     def before_lending(self, tensor):

@@ -38,6 +38,10 @@ class NothingAgain:
         """Whether a pending view that the call has made is another name of the whole tensor."""
         return False
 
+    def takes_memory(self, target, value):
+        """Whether a tensor has become another name of a value of the call, as `target.data = value` makes it."""
+        return False
+
     def make_leaf(self, tensor):
         """Whether a tensor that the call has made is a leaf that requires gradients from now on."""
         return False

@@ -66,7 +66,7 @@ def apply_inplace(frame, op, target, operands, attributes):
     shared = tuple(sorted(group(frame, vid).difference(numbers)))
     frame.take(
         ASSIGN, (base, new, *shown), None, (),
-        lambda: InplaceDetail(op, codes, dict(attributes), depth, shared, _origin(frame, base), vid),
+        lambda: InplaceDetail(op, codes, dict(attributes), depth, shared, origin_of(frame, base), vid),
     )  # fmt: skip
     assign(frame, base, new._vid, new._meta, base is not target and frame_through.is_silent(frame, vid))
     for name, number in zip(shown, numbers):
@@ -78,7 +78,8 @@ def apply_inplace(frame, op, target, operands, attributes):
 class InplaceDetail(NamedTuple):
     """What a recorded assignment came from: op(*operands) into the target, where in the path it began, the numbers of
     values that shared the target's memory, the number under which it came in from outside, if it did, and that of what
-    the change was asked of, which may be another name of the target (frame_through.py)."""
+    the change was asked of, which may be another name of the target (frame_through.py). takes_memory: whether the
+    target became another name of the operand (frame_memory.py)."""
 
     op: object
     operands: tuple
@@ -88,9 +89,10 @@ class InplaceDetail(NamedTuple):
     origin: int | None
     given: int
     metas: tuple = ()
+    takes_memory: bool = False
 
 
-def _origin(frame, target):
+def origin_of(frame, target):
     """The number under which a tensor came in from outside; None of one made in the call."""
     home = frame.homes.get(id(target))
     return frame.bound.get(id(target)) if home is None else home[2]

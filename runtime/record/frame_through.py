@@ -197,13 +197,13 @@ def show_again(frame, target, old, base):
     show(frame, target, old, frame.take(op, (base,), attributes, (meta,)))
 
 
-def show(frame, target, old, step):
-    """The target holds the value of a step, a view of its base."""
+def show(frame, target, old, step, is_changed=True):
+    """The target holds the value of a step, a view of its base; another one than before, if it has changed."""
     step.detail = "view"
     frame.tensors[old] = None
     frame.tensors.append(target)
     target._vid, target._meta = step.first, step.metas[0]
     target._node, target._requires_grad = None, target._meta.requires_grad
     frame_views.note(frame, target, step.operands[0])
-    if step.op is data:
+    if is_changed and step.op is data:
         target.bump_version()

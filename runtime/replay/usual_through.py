@@ -1,6 +1,7 @@
 """In a usual call, what follows a change of a tensor that has other names (frame_through.py): each, a tensor of the
 call, shows what the tensor holds now. It goes from one number to the next."""
 
+from ...compiler.ops.view import data
 from ..record import frame_through
 from ..state.tensor import pending_tensor
 from .usual_inplace import pass_expected
@@ -15,19 +16,27 @@ class ShowsWhole:
         root = self.wholes.get(view._vid)
         return root is not None and self.tensors[root] is tensor
 
+    def takes_memory(self, target, value):
+        """`target.data = value`, which is not what is expected here: it may be in another UsualFrame."""
+        other = self.elsewhere()
+        if other is not None and other.inplace_again(data, target, (value,), {}):
+            return True
+        return (other or (self.onlooker if self.working else self.depart())).takes_memory(target, value)
+
 
 class Shown:
     """What a Change (usual_inplace.py) is for an entry that is done together with the one before."""
 
     __slots__ = ("old", "new", "given", "shown", "step", "meta", "old_meta", "is_silent")
     op = target = origin = None
-    is_made, is_leaf, group = True, False, ()
+    is_made, is_leaf, takes_memory, group = True, False, False, ()
 
     def __init__(self, frame, step, change):
         self.old, *self.shown = change.shown
         self.given = self.old
         self.new, self.step, self.meta, self.old_meta = step.first, step, step.metas[0], frame.metas[self.old]
-        self.is_silent = change.is_silent
+        # Whether a version of its own counts the change: what has become a name is what it was before.
+        self.is_silent = change.is_silent and not change.takes_memory
 
     def homes(self):
         return {}
@@ -53,7 +62,7 @@ class Shown:
         """What a Frame notes down when it meets the step."""
         pass_expected(frame, call)
         frame.step = self.step
-        frame_through.show(frame, frame.tensors[self.old], self.old, self.step)
+        frame_through.show(frame, frame.tensors[self.old], self.old, self.step, self.is_silent)
 
     def clean(self, call):
         """After the call: the next one has another tensor."""
