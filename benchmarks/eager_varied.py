@@ -49,7 +49,7 @@ def mean_of(call, n_calls):
 
 
 def cases(library):
-    """Functions of a size."""
+    """Functions of a size, from 2 to 499."""
     make, functional = tensors(library, 4), library.nn.functional
     vector, rows, layer = make(1000), make(500, 16), library.nn.Linear(16, 16)
 
@@ -71,6 +71,73 @@ def cases(library):
         "sort": lambda n: vector[:n].sort().values,
         "pad": lambda n: functional.pad(vector[:10], (0, n)),
         "product": lambda n: (rows[:n].T @ rows[:n]).trace(),
+        "cumsum": lambda n: vector[:n].cumsum(0)[-1],
+        "columns": lambda n: rows[:n, : 2 + n % 8].mean(1) - rows[:n, 0],
+        "masked_fill": lambda n: rows[:n].masked_fill(rows[:n] > 0, 0.0).sum(1),
+        "stack": lambda n: library.stack([vector[:n], vector[n : 2 * n]]).amax(0),
+        "split": lambda n: sum(part.mean() for part in vector[:n].chunk(2)),
+        **of_sequences(library, make, functional),
+        **of_batches(library, make, functional),
+    }
+
+
+def of_sequences(library, make, functional):
+    """What is done sentence by sentence, or position by position."""
+    rows, cache, words = make(500, 16), make(500, 4, 8), library.arange(500) % 50
+    table, query, key, value = library.nn.Embedding(50, 16), make(4, 1, 8), make(4, 500, 8), make(4, 500, 8)
+    to_scores, wide = library.nn.Linear(16, 50), make(1, 4, 8)
+    longest = make(500, 16)
+
+    def decoded(n):
+        """The next word of a sequence of n."""
+        states = table(words[:n])
+        weights = functional.softmax(states[-1] @ states.T / 4.0, -1)
+        return to_scores(weights @ states).argmax()
+
+    def masked(n):
+        """Attention among n positions, each of which sees those before it."""
+        mask = library.triu(library.ones(n, n, dtype=library.bool), diagonal=1)
+        return (key[:, :n, 0] @ value[:, :n, 1].T).sum() + mask.sum()
+
+    return {
+        "embedding": lambda n: table(words[:n]).mean(0),
+        "one_hot": lambda n: functional.one_hot(words[:n], 50).sum(0),
+        "growing cache": lambda n: library.cat([cache[:n], wide]).sum(0),
+        "attention": lambda n: functional.scaled_dot_product_attention(query, key[:, :n], value[:, :n]),
+        "causal mask": lambda n: masked(2 + n % 60),
+        "greedy decoding": decoded,
+        "padded to the longest": lambda n: functional.pad(rows[:n], (0, 0, 0, 500 - n)) + longest,
+        "last state": lambda n: rows[:n].tanh()[-1] @ longest[:16, :4],
+        "pairs": lambda n: (rows[: n % 40 + 2, None] - rows[None, : n % 30 + 2]).pow(2).sum(-1).min(),
+    }
+
+
+def of_batches(library, make, functional):
+    """Training steps on batches of other lengths, each with its backward."""
+    net = library.nn.Sequential(library.nn.Linear(16, 32), library.nn.ReLU(), library.nn.Linear(32, 10))
+    norm, table = library.nn.LayerNorm(16), library.nn.Embedding(50, 16)
+    rows, targets, wanted = make(500, 16), library.arange(500) % 10, make(500, 10)
+
+    def backward(loss, *modules):
+        loss.backward()
+        for module in modules:
+            module.zero_grad()
+
+    def chosen(n):
+        mask = rows[:, 0] > n / 250 - 1
+        backward(functional.mse_loss(net(rows[mask]), wanted[mask]), net)
+
+    def of_words(n):
+        found = table(targets[:n]).mean(0)
+        backward(functional.cross_entropy(net(found)[None], targets[:1]), net, table)
+
+    return {
+        "cross_entropy": lambda n: functional.cross_entropy(wanted[:n], targets[:n]),
+        "classifier": lambda n: backward(functional.cross_entropy(net(rows[:n]), targets[:n]), net),
+        "regression": lambda n: backward(functional.mse_loss(net(rows[:n]), wanted[:n]), net),
+        "normalised": lambda n: backward(net(norm(rows[:n])).square().mean(), net, norm),
+        "rows of a mask": chosen,
+        "bag of words": of_words,
     }
 
 

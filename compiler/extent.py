@@ -56,6 +56,7 @@ class Scope:
         self.guards = {}  # (text, comparison with 0) -> the answer
         self.typical = None  # what every unknown is where times are estimated, if that is not this call
         self.is_asked = True  # whether == asks about this call; else it tells what is equal for every n
+        self.takes_coincidences = False  # whether what is equal for this number alone is a guard like others
         self.extents = {name: Extent(self, {(name,): 1}, now) for name, now in self.numbers.items()}
         self.n = self.extents.get("n")
 
@@ -247,7 +248,8 @@ class Extent:
         if known is not None:
             return known
         answer = _COMPARISONS[comparison](difference.number, 0)
-        if answer and comparison == "==" and not any(u in self.scope.quotients for t in difference.terms for u in t):
+        is_coincidence = answer and comparison == "==" and not self.scope.takes_coincidences
+        if is_coincidence and not any(u in self.scope.quotients for t in difference.terms for u in t):
             raise Coincidence(f"{self!r} is {other!r}", difference.terms)
         self.scope.guards[polynomial_text(difference.terms), comparison] = answer
         return answer

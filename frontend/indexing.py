@@ -29,7 +29,7 @@ from .runtime.replay import native_keys
 from .runtime.state.modes import state
 from .runtime.state.storage import shows_twice
 from .runtime.state.tensor import Tensor, _apply, shape_of, tensor_of
-from .usual_keys import note_read, note_write, noted
+from .usual_keys import note_write, noted
 
 _FULL = slice(None)
 _WHOLE = (None, None, None)
@@ -46,12 +46,7 @@ def getitem(x, key):
     if key.__class__ is int and shape:
         return view.select(x, axis=0, index=key if 0 <= key < shape[0] else in_range(key, shape[0], 0))
     if key.__class__ is slice and shape:
-        spec = _spec_of(shape, 0, key)[0]
-        if noted:
-            plain = plain_of((key,))
-            if plain is not None:
-                note_read(shape, key, plain, [(view.slice_, {"spec": spec})])
-        return view.slice_(x, spec=spec)
+        return view.slice_(x, spec=_spec_of(shape, 0, key)[0])
     if key.__class__ is tuple:
         one = _element(x, shape, key)
         if one is not None:
@@ -61,8 +56,6 @@ def getitem(x, key):
         plain = plain_of((key,))
     steps = None if plain is None else _steps_to(shape, plain)
     if steps is not None:
-        if noted:
-            note_read(shape, key, plain, steps)
         for op, attributes in steps:
             x = op(x, **attributes)
         return x
@@ -70,6 +63,16 @@ def getitem(x, key):
         # A mask selects as many elements as it has True, which is another number every time.
         return _at_tensors(x, key) if is_mask(key) else _answered_at_tensors(x, key)
     return _by_dimensions(x, key, shape)
+
+
+def _note_read(x, key):
+    """A key of numbers, slices, None and Ellipsis is asked for again and again: native code is told of it."""
+    shape = tuple(x._meta.shape if x._data is None else x._data.shape)
+    if key.__class__ is slice:
+        steps = [(view.slice_, {"spec": _spec_of(shape, 0, key)[0]})]
+    else:
+        steps = _steps_to(shape, plain_of(key if key.__class__ is tuple else (key,)))
+    native_keys.note_read(shape, key, steps)
 
 
 def _at_tensors(x, key):
@@ -413,4 +416,4 @@ def placed(x, key, value):
     return indexing.index_put(x, index, _fitted(value, shape), axis=axis, merged=merged)
 
 
-native_keys.answers(getitem, setitem, _write, _write_number)
+native_keys.answers(getitem, _note_read, setitem, _write, _write_number)

@@ -1,4 +1,4 @@
-"""Keys of `x[key]` and `x[key] = value` that are used again and again: native code is told what they lead to.
+"""Keys of `x[key] = value` that are used again and again: native code is told what they lead to.
 
 noted   what native code reads; empty while it is not asked
 """
@@ -26,13 +26,6 @@ def _is_usual(*what):
     uses = _uses(*what)
     uses[0] += 1
     return not uses[0] % _USES
-
-
-def note_read(shape, key, plain, steps):
-    """steps: the ops, with their attributes, that lead to x[key] of tensors of this shape. plain: the key as something
-    that can be looked up."""
-    if _is_usual(shape, plain):
-        native_keys.note_read(shape, key, steps)
 
 
 def note_write(x, sizes, key, plain, value, place):

@@ -6,7 +6,7 @@ import pytest
 import weft
 from weft.compiler.ops import TABLE
 from weft.compiler.ops.kinds import is_unknown
-from weft.runtime.eager import plan
+from weft.runtime.eager import plan, varied
 from weft.runtime.eager.gate import apply
 from weft.runtime.programs import fused
 from weft.runtime.programs.large import LargeProgram
@@ -249,6 +249,7 @@ def test_an_op_that_comes_with_other_shapes_has_plans_at_once():
 
 def test_of_many_shapes_native_code_is_told_of_those_that_come_often(monkeypatch):
     monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 8)
+    monkeypatch.setattr(varied, "CALLS_BEFORE", 1 << 20)  # before there is one plan for all
     plan.forget()
     few, many = plan._FEW_SHAPES, plan._FEW_SHAPES + 4
     for n in range(1, many + 1):

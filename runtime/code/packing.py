@@ -4,6 +4,8 @@
     packed.words        # a NumPy array of words: what a builtin method has for `self`
     packed.address
 
+A number that is an extent (compiler/extent.py) is left out: `open` says where it belongs.
+
 The memory holds addresses; `held` keeps alive what lies there. It is a copy: what native code writes is read with
 `packed.read("calls")`.
 """
@@ -14,6 +16,7 @@ import struct
 
 import numpy as np
 
+from ...compiler.extent import Extent
 from ...compiler.translate.kinds import (
     Atomic,
     Function,
@@ -37,6 +40,7 @@ class Packed:
 
     def __init__(self, struct_object):
         self.kind, self.held, self._known = type(struct_object), [], {}
+        self.open = []  # (address, extent) of numbers that only a call knows
         self.words = self._words(struct_bytes(self.kind))
         self.address = _address(self.words)
         self._known[id(struct_object)] = self.address
@@ -48,6 +52,10 @@ class Packed:
         kind = kind_of(place.kind.item) if isinstance(place.kind, Atomic) else place.kind
         (value,) = struct.unpack_from(_CODES[kind.memory.element], self.words, place.offset)
         return type(kind.zero)(value) if isinstance(kind, Number) and kind.zero is not None else value
+
+    def address_of(self, struct_object):
+        """Where one of the structures lies that this points to."""
+        return self._known[id(struct_object)]
 
     def _words(self, n_bytes):
         words = np.zeros(-(-n_bytes // 8), np.int64)
@@ -62,6 +70,8 @@ class Packed:
                 self._put(memory, offset + at, kind, value)
             elif not is_number:
                 pack(memory, offset + at, self._word(kind, value))
+            elif isinstance(value, Extent):
+                self.open.append((_address(memory) + offset + at, value))
             elif value or value.__class__ is float:  # the memory is zeros, which -0.0 is not
                 pack(memory, offset + at, value)
 
@@ -86,7 +96,9 @@ class Packed:
         code = _CODES[kind.memory.element] if isinstance(kind, Number) else None
         if code is not None and struct.calcsize(code) == stride:
             # Tables of numbers, one after the other: one call for all of them.
-            numbers = [0 if x is None else x for x in items]
+            at = _address(memory) + offset
+            self.open += [(at + k * stride, x) for k, x in enumerate(items) if isinstance(x, Extent)]
+            numbers = [0 if x is None or isinstance(x, Extent) else x for x in items]
             struct.pack_into(f"<{len(numbers)}{code[1]}", memory, offset, *numbers)
             return
         for k, item in enumerate(items):
@@ -132,3 +144,8 @@ def _fields(kind):
 
 def _address(array):
     return array.__array_interface__["data"][0]
+
+
+def put_word(at, value):
+    """Write a word into memory that native code reads."""
+    ctypes.c_int64.from_address(at).value = value

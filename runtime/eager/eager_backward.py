@@ -21,8 +21,10 @@ from ...compiler.translate.language import (
     require,
 )
 from ..code.native_kinds import TensorObject, as_long, call_with, get_attribute
-from .eager_call import fits, is_array, lies_as
-from .eager_deriving import derive
+from .eager_deriving import derive, derive_open
+from .eager_matching import fits, is_array, lies_as
+from .eager_nodes import new_shape
+from .eager_open import has_sizes
 from .eager_sums import add_in_place, can_be_added, can_be_added_in_place, is_own, sum_of
 from .eager_words import (
     MOST_LOOPS,
@@ -31,6 +33,7 @@ from .eager_words import (
     FunctionObject,
     Given,
     LeafObject,
+    NativeObject,
     NodeObject,
     RecordingObject,
     SavedObject,
@@ -76,7 +79,7 @@ def sweep(
         else:
             node = keep(cast(Tuple, waiting[len(waiting) - 1])[1])
             plain = runs(reach, node)
-            held = derivative_for(node, pending) if plain else None
+            held = derivative_for(words, node, pending) if plain else None
             if plain and type(node) is words.late_kind:
                 arrived = pending.get(node)
                 require(arrived is not None)
@@ -170,7 +173,7 @@ def give_to_leaf(words: Words, leaf: Object, pending: Dict, leaves: Dict):
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
 @native()
-def derivative_for(x: Object, pending: Dict) -> Object:
+def derivative_for(words: Words, x: Object, pending: Dict) -> Object:
     """The words of the derivative for what has arrived at a node and is saved; None if only Python knows one."""
     if is_subtype(type(x), Node) == 0:
         return None
@@ -178,12 +181,28 @@ def derivative_for(x: Object, pending: Dict) -> Object:
     if slots is None:
         return None
     node = cast(NodeObject, x)
-    if node.hooks is not None or node.pre_hooks is not None or node.retained is not None or node.recording is None:
+    if node.hooks is not None or node.pre_hooks is not None or node.retained is not None:
         return None
+    if node.recording is None:
+        if node.sizes is None:
+            return None
+        return open_derivative_for(words, node, cast(Tuple, node.sizes), cast(List, slots)[0])
     held = cast(RecordingObject, node.recording).native
     while held is not None:
         derivative = cast(Derivative, cast(WordsObject, held).data)
         if is_as_planned(derivative, node, cast(List, slots)[0]):
+            return held
+        held = derivative.following
+    return None
+
+
+@native()
+def open_derivative_for(words: Words, node: NodeObject, sizes: Tuple, cotangent: Object) -> Object:
+    """The same of a node that tells its sizes: the words are written for them."""
+    held = cast(NativeObject, sizes[0]).native
+    while held is not None:
+        derivative = cast(Derivative, cast(WordsObject, held).data)
+        if has_sizes(words, sizes, derivative.sizes) and is_as_planned(derivative, node, cotangent):
             return held
         held = derivative.following
     return None
@@ -261,8 +280,13 @@ def run_node(
     slots = pending.get(x)
     require(slots is not None)
     cotangent = cast(TensorObject, keep(cast(List, slots)[0]))
-    _recording = keep(node.recording)  # to the end: it holds what is read here
-    results = derive(words, derivative, node, cotangent)
+    # To the end: they hold what is read here.
+    _recording = keep(node.recording)
+    _sizes = keep(node.sizes)
+    if derivative.is_open:
+        results = derive_open(words, derivative, node, cotangent)
+    else:
+        results = derive(words, derivative, node, cotangent)
     if derivative.has_saved and retain_graph is False:
         release(derivative, node)
     pass_on(words, x, results, pending, waiting, leaves, reach, add_in_python)
@@ -296,13 +320,17 @@ def release(derivative: Derivative, node: NodeObject):
     operands = cast(Tuple, keep(node.operands))
     kept = new_tuple(len(operands))
     for k in range(len(operands)):
-        if type(operands[k]) is Saved:
+        if type(operands[k]) is Saved and derivative.is_open:
+            saved = cast(TensorObject, cast(SavedObject, operands[k]).tensor)
+            set_tuple_item(kept, k, new_shape(saved, derivative.types[k]))
+        elif type(operands[k]) is Saved:
             set_tuple_item(kept, k, derivative.released[k])
         else:
             set_tuple_item(kept, k, operands[k])
     node.released = True
     node.operands = kept
     node.recording = None
+    node.sizes = None
     node.out = None
 
 

@@ -5,9 +5,10 @@ from ...compiler.translate.kinds import I64, List, Object, Tuple
 from ...compiler.translate.language import address_of, cast, keep, load_at, native, quotient, require
 from ..code.native_kinds import TensorObject, call_with
 from .eager_arrays import new_array
-from .eager_call import lies_as
 from .eager_computing import put_number, put_number_of_program, run_step, unheld
+from .eager_matching import lies_as
 from .eager_nodes import new_tensor
+from .eager_open import has_sizes
 from .eager_views import new_view
 from .eager_words import (
     COTANGENT,
@@ -36,11 +37,46 @@ def derive(words: Words, derivative: Derivative, node: NodeObject, cotangent: Te
 
 
 @native()
+def derive_open(words: Words, derivative: Derivative, node: NodeObject, cotangent: TensorObject) -> List:
+    """The same of a derivative whose words are written anew for every node. Making a tensor may run code that has
+    another node run, and so write them: they are read before, and for a view once more."""
+    arrays = []
+    require(has_sizes(words, cast(Tuple, node.sizes), derivative.sizes))
+    for one in derivative.made:
+        arrays.append(new_array(words, one.dtype, one.ndim, one.shape))
+    fill_given(words, derivative, node, cotangent)
+    n = len(derivative.given)
+    for k in range(len(arrays)):
+        words.slots[n + k] = cast(ArrayObject, arrays[k]).data
+    take_steps(words, derivative)
+    made = []
+    for array in arrays:
+        made.append(new_tensor(words, array))
+    results = []
+    for code in derivative.results:
+        if code == NO_RESULT:
+            results.append(None)
+        elif code == COTANGENT:
+            results.append(cotangent)
+        elif code <= SHOWN:
+            require(has_sizes(words, cast(Tuple, node.sizes), derivative.sizes))
+            results.append(new_view(words, derivative.views[SHOWN - code], cotangent))
+        else:
+            results.append(made[code])
+    return results
+
+
+@native()
 def run_steps(words: Words, derivative: Derivative, node: NodeObject, cotangent: TensorObject, made: List):
     fill_given(words, derivative, node, cotangent)
     n = len(derivative.given)
     for k in range(len(made)):
         words.slots[n + k] = cast(ArrayObject, cast(TensorObject, made[k])._data).data
+    take_steps(words, derivative)
+
+
+@native()
+def take_steps(words: Words, derivative: Derivative):
     for k in range(len(derivative.fixed)):
         words.slots[derivative.first_fixed + k] = derivative.fixed[k]
     for step in derivative.steps:

@@ -9,8 +9,9 @@ from ...compiler.translate.kinds import I64, Bool, List, Object, Tuple
 from ...compiler.translate.language import METHOD, cast, keep, load_at, native, require
 from ..code.native_kinds import TensorObject, as_long, new_long
 from ..state.modes import watching
-from .eager_call import given, is_contiguous, is_tensor, routine_for, which_require
+from .eager_call import given, routine_for
 from .eager_computing import compute_into, fill_slots, new_values, run_program, run_step
+from .eager_matching import is_contiguous, is_tensor, which_require
 from .eager_nodes import new_storage
 from .eager_updates import changes_after, count_change, raise_version, require_plain
 from .eager_words import (

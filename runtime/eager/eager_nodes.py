@@ -2,19 +2,21 @@
 
 from weakref import ref
 
-from ...compiler.translate.kinds import Object, Tuple
-from ...compiler.translate.language import cast, keep, native, require
-from ..code.native_kinds import TensorObject, call_with
+from ...compiler.translate.kinds import I64, Object, Tuple
+from ...compiler.translate.language import cast, keep, load_at, native, require
+from ..code.native_kinds import TensorObject, call_with, new_long
 from ..state.storage import InferenceStorage, Storage
 from ..state.tensor import Tensor
 from .eager_words import (
     KEPT_AS_SHAPE,
     SAVED,
+    ArrayObject,
     LeafObject,
     NodeObject,
     NodeRow,
     Routine,
     SavedObject,
+    ShapeObject,
     StorageObject,
     Words,
     is_subtype,
@@ -25,6 +27,7 @@ from .eager_words import (
     set_tuple_item,
     weak_target,
 )
+from .needs import Shape
 from .node import AccumulateGrad, Node, Saved, edge_of
 
 
@@ -42,6 +45,7 @@ def record(words: Words, routine: Routine, row: NodeRow, operands: Tuple, out: T
     node.meta = row.meta
     node.released = False
     node.recording = row.recording
+    node.sizes = None
     if row.reads_out:
         node.out = new_saved_output(words, out)
     else:
@@ -102,6 +106,8 @@ def new_kept(words: Words, row: NodeRow, operands: Tuple) -> Tuple:
     for k in range(len(operands)):
         if row.kept[k] == SAVED:
             set_tuple_item(kept, k, new_saved(words, cast(TensorObject, operands[k])))
+        elif row.kept[k] == KEPT_AS_SHAPE and row.is_open:
+            set_tuple_item(kept, k, new_shape(cast(TensorObject, operands[k]), row.types[k]))
         elif row.kept[k] == KEPT_AS_SHAPE:
             set_tuple_item(kept, k, row.shapes[k])
         else:
@@ -121,6 +127,23 @@ def new_saved(words: Words, x: TensorObject) -> Object:
         require(type(storage) is Storage)
         made.version = cast(StorageObject, storage).version
     return made
+
+
+@native()
+def new_shape(x: TensorObject, dtype: Object) -> Object:
+    """What stands for a tensor whose values are not kept."""
+    made = cast(ShapeObject, new_object(Shape, 0))
+    made.shape = shape_of(cast(ArrayObject, x._data))
+    made.dtype = dtype
+    return made
+
+
+@native()
+def shape_of(array: ArrayObject) -> Tuple:
+    sizes = new_tuple(array.ndim)
+    for d in range(array.ndim):
+        set_tuple_item(sizes, d, new_long(load_at(I64, array.shape, d)))
+    return sizes
 
 
 @native()

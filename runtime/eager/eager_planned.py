@@ -7,13 +7,14 @@ import numpy as np
 from ...compiler.eager_kernels import looks_at
 from ..code import kernels
 from ..programs.evaluate import contiguous
-from .eager_steps import MOST_HALVES, MOST_ROUNDS_OF_FEW, MOST_WRITTEN, Builder, NoSteps, spread
+from .eager_loops import spread
+from .eager_steps import MOST_HALVES, MOST_ROUNDS_OF_FEW, MOST_WRITTEN, Builder, NoSteps
 from .eager_words import MOST_GIVEN, WRITEABLE
 
 
-def steps_of(plan, layouts):
+def steps_of(plan, layouts, kind=Builder):
     """A Builder with the steps of a plan, and (steps, fixed addresses)."""
-    builder, into = Builder(plan.metas, 1, layouts=layouts), len(plan.metas)
+    builder, into = kind(plan.metas, 1, layouts=layouts), len(plan.metas)
     if plan.op.kind == "source":
         builder.most = MOST_WRITTEN
     elif plan.meta.dtype.is_half:
@@ -113,12 +114,11 @@ def _array_of(meta, strides):
     return np.ndarray(meta.shape, meta.dtype.numpy, memory, -first, strides)
 
 
-def derivative_of(recording, layout):
+def derivative_of(plan, program, layout, kind=Builder):
     """A Builder with the steps of a derivative of cotangents of this layout, and the results that are new arrays, and
     those that are views of the cotangent."""
-    plan, program = recording.plan, recording.derivative[0]
     given = (plan.meta, plan.meta, *plan.metas)
-    builder = Builder(given, len({*program.results}), MOST_GIVEN, (layout,))
+    builder = kind(given, len({*program.results}), MOST_GIVEN, (layout,))
     add_program(builder, program)
     new, shown = [], []
     for r in dict.fromkeys(r for r in program.results if r):

@@ -6,6 +6,7 @@ its own it does not look at.
 """
 
 from ...compiler.dtypes import bool_, element_of
+from ...compiler.extent import whole
 from ...compiler.kernels.library import GridProduct
 from ..code import kernels
 from .eager_words import MOST_ARGUMENTS, ROUTINE
@@ -22,7 +23,7 @@ def steps_of_routine(builder, op, attributes, types, operands, out):
     kernel, shapes = op.kernel, tuple(x.shape for x in operands)
     element = element_of(operands[0].dtype)
     scratch = builder.reserve(max(kernel.scratch(element, shapes, attributes), 1))
-    rest = [*map(int, kernel.whole(shapes, attributes)), scratch]
+    rest = [*map(whole, kernel.whole(shapes, attributes)), scratch]
     if scratch is None or len(operands) + 1 + len(rest) > MOST_ARGUMENTS:
         return False
     builder.append_in_loops([], [*operands, out], kind=ROUTINE, routine=kernels.routine_address(op, element), rest=rest)

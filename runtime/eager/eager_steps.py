@@ -23,6 +23,7 @@ from ..code import kernels
 from ..programs.array_program import Recorder
 from ..programs.evaluate import runs
 from .eager_halves import any_half, as_they_lie, has_no_steps, steps_between_conversions, wide, wide_attributes
+from .eager_loops import in_blocks, loops_over
 from .eager_places import change_at_places, row_major, steps_at_places
 from .eager_routines import steps_of_routine
 from .eager_scratch import places_between
@@ -48,7 +49,6 @@ MOST_SOLVED = 1 << 14  # elements of a matrix that is factorized while the inter
 MOST_DIVIDED = 1 << 10  # integers by a single one
 MOST_ROUNDS_OF_FEW = 1 << 12  # of rounds of less than 16 elements, for which NumPy has better ways
 STRIDED = eager_kernels.STRIDED
-_BLOCKS = (32, 64, 16, 48, 40, 50, 25, 24, 20)  # elements, the best ones first
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
 _CLASSES = {int64: int, float64: float}  # of numbers
 _TYPES = (float32, float64, bool_, int64, int32)
@@ -330,8 +330,8 @@ class Builder:
             raise NoSteps(f"{op.name} of a number as a bool")
         if not lying:
             operands = [self.converted(x, dtype) for x, dtype in zip(operands, types)]
-        n, checks, loops = len(operands), eager_kernels.looks_at(op, types), _loops(operands, out)
-        *outer, (size, inner) = loops if checks or len(loops) > MOST_LOOPS else _in_blocks(loops)
+        n, checks, loops = len(operands), eager_kernels.looks_at(op, types), loops_over(operands, out)
+        *outer, (size, inner) = loops if checks or len(loops) > MOST_LOOPS else in_blocks(loops)
         if "multiplies" in op.traits and int64 in types and size > MOST_DIVIDED and inner[n - 1] == 0:
             raise NoSteps("many integers that are divided by one, which NumPy does by multiplying")
         flags = [self.new_value((), int64)] if checks else []
@@ -356,7 +356,7 @@ class Builder:
     def append_in_loops(self, loops, values, **facts):
         """A step in loops, each an extent and strides of the values in elements."""
         extents, rounds = [n for n, _ in loops], prod(n for n, _ in loops)
-        if facts.get("size", MOST_ROUNDS_OF_FEW) < 16 and rounds > MOST_ROUNDS_OF_FEW or len(loops) > MOST_LOOPS:
+        if rounds > MOST_ROUNDS_OF_FEW and facts.get("size", MOST_ROUNDS_OF_FEW) < 16 or len(loops) > MOST_LOOPS:
             raise NoSteps("many short rows")
         places = [
             Place(slot=x.slot, offset=x.offset, strides=[_in_bytes(steps, values)[k] for _, steps in loops])
@@ -430,6 +430,12 @@ def _lying(value, strides):
     return value._replace(strides=tuple(0 if n == 1 else s // size for n, s in zip(value.shape, strides)))
 
 
+def seen_through(op, attributes, meta, strides, out):
+    """Where the elements of a view of such a tensor are, as a Value; None if it has to copy."""
+    x = Value(meta.dtype, tuple(meta.shape), strides or row_major(meta.shape), 0)
+    return _view(op, attributes, x, out)
+
+
 def _view(op, attributes, x, meta):
     """Where the elements of a view are; None if it has to copy."""
     if x.is_number:
@@ -459,42 +465,6 @@ def _alias(op, attributes, x):
     return values[out.number]
 
 
-def _loops(operands, out):
-    """[(extent, strides of the operands and of the result)] of as few loops as there can be, the innermost last."""
-    strides = [spread(x, out.shape) for x in [*operands, out]]
-    loops = []
-    for n, steps in zip(reversed(out.shape), zip(*map(reversed, strides))):
-        if n == 1:
-            continue
-        if loops and all(s == before * loops[-1][0] for s, before in zip(steps, loops[-1][1])):
-            loops[-1] = (loops[-1][0] * n, loops[-1][1])
-        else:
-            loops.append((n, steps))
-    if not loops or loops[0][1][-1] != 1:
-        # Elements of the result that are not in a row are written one by one.
-        loops = [(1, (*[0 if x.is_number else 1 for x in operands], 1)), *loops]
-    return loops[::-1]
-
-
-def _in_blocks(loops):
-    """The loops, the innermost in blocks around which the one before turns, where that one is what moves an operand
-    from element to element: then the lines that a block reads are still in the cache when their next elements are."""
-    if len(loops) < 2:
-        return loops
-    (rows, by_row), (n, by_element) = loops[-2:]
-    turned = any(x > 1 and y == 1 for x, y in zip(by_element[:-1], by_row[:-1]))
-    block = next((k for k in _BLOCKS if n % k == 0), None) if turned and n > _BLOCKS[0] else None
-    if block is None:
-        return loops
-    blocks = (n // block, tuple([s * block for s in by_element]))
-    return [*loops[:-2], blocks, (rows, by_row), (block, by_element)]
-
-
 def _in_bytes(strides, values):
     """How far a turn of a loop moves each of these values. What stands for numbers stays where it is."""
     return [0 if x.is_number else s * x.dtype.size_bytes for s, x in zip(strides, values)]
-
-
-def spread(x, shape):
-    """Strides of a value that is broadcast to a shape."""
-    return (*[0] * (len(shape) - len(x.strides)), *[0 if n == 1 else s for n, s in zip(x.shape, x.strides)])

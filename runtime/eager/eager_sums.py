@@ -12,7 +12,7 @@ from ..state.aligned import Memory
 from ..state.storage import Storage
 from ..state.tensor import Tensor
 from .eager_arrays import new_array
-from .eager_call import is_contiguous
+from .eager_matching import is_contiguous
 from .eager_nodes import new_storage, new_tensor
 from .eager_steps import MOST_ELEMENTS
 from .eager_words import ArrayObject, CountedObject, StorageObject, Words

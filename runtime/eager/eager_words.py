@@ -11,6 +11,7 @@ import ctypes
 
 import numpy as np
 
+from ...compiler.ops.table import Meta
 from ...compiler.translate.kinds import (
     F64,
     I32,
@@ -33,10 +34,16 @@ from ...compiler.translate.kinds import (
 from ...compiler.translate.language import External
 from ..state.storage import Storage
 from .function_node import FunctionNode
+from .needs import Shape
 from .node import AccumulateGrad, Node, Recording, Saved
+from .open_nodes import Hole, OpenDerivative
 
 N_PLANS = 1 << 14  # places in the table of plans
 PLACES = 4  # of them a plan may stand in, one after the other
+N_OPEN, OPEN_PLACES = 1 << 12, 16  # the same of those that serve many sizes
+MOST_SIZES, MOST_VALUES = 16, 512  # that such a one finds in operands and attributes; and with what follows from them
+ADD, MULTIPLY, ADD_NUMBER, MULTIPLY_NUMBER, DIVIDE_NUMBER = range(5)
+LESS, LESS_OR_EQUAL, EQUAL = range(3)
 HASH_MASK = (1 << 40) - 1
 MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 40, 16
 MOST_TOLD_APART = 6  # operands, of which every one may require gradients or not; of more all or none do
@@ -62,7 +69,7 @@ ArrayObject = ObjectKind(
 )
 NODE_FIELDS = (
     "edges", "sequence", "hooks", "pre_hooks", "retained", "op", "attributes", "operands", "out", "meta", "released",
-    "recording",
+    "recording", "sizes",
 )  # fmt: skip
 FUNCTION_FIELDS = "edges", "sequence", "hooks", "pre_hooks", "retained", "n_outputs"
 LEAF_FIELDS = ("edges", "sequence", "hooks", "pre_hooks", "retained", "variable", "post_hooks")
@@ -73,6 +80,10 @@ RecordingObject = ObjectKind("Recording", Recording, {"native": ("recording_nati
 WordsObject = ObjectKind("ArrayOfWords", np.ndarray, {"data": ("array_data", Address)})
 # Of any object: how often it is referred to.
 CountedObject = ObjectKind("Counted", None, {"count": ("refcount", I32)})
+MetaObject = ObjectKind("Meta", Meta, {name: (f"op_meta_{name}", Object) for name in ("shape", "dtype", "weak")})
+ShapeObject = ObjectKind("Shape", Shape, {name: (f"shape_{name}", Object) for name in ("shape", "dtype")})
+HoleObject = ObjectKind("Hole", Hole, {name: (f"hole_{name}", Object) for name in ("place", "shift", "is_first")})
+NativeObject = ObjectKind("OpenDerivative", OpenDerivative, {"native": ("open_derivative_native", Object)})
 SavedObject = ObjectKind("Saved", Saved, {name: (f"saved_{name}", Object) for name in ("tensor", "version")})
 StorageObject = ObjectKind(
     "Storage", Storage, {name: (f"storage_{name}", Object) for name in ("version", "sharers", "changes", "exposed")}
@@ -130,6 +141,61 @@ class Step(Struct):
     highest: Address
 
 
+class Cell(Struct):
+    word: I64
+
+
+class FloatCell(Struct):
+    word: F64
+
+
+class Formula(Struct):
+    """A number that follows from those before it: of the number in place `first`, and another one or that in place
+    `second`."""
+
+    kind: I64
+    first: I64
+    second: I64
+
+
+class Guard(Struct):
+    """Whether a number is <, <= or == 0 has this answer."""
+
+    value: I64
+    comparison: I64
+    answer: Bool
+
+
+class Written(Struct):
+    """Where the number in a place is written to; of `Sizes.divided` what `numerator` divided by it is."""
+
+    at: Address
+    value: I64
+    numerator: F64
+
+
+class Sizes(Struct):
+    """How words of another structure follow from n numbers, which only a call tells (runtime/replay/eager_open.py)."""
+
+    n: I64
+    formulas: Rows(Formula)
+    guards: Rows(Guard)
+    written: Rows(Written)
+    floats: Rows(Written)
+    divided: Rows(Written)
+
+
+class OpenOperand(Struct):
+    """Which of its sizes and strides are found here: the places of these numbers, -1 of others."""
+
+    kind: Object
+    is_number: Bool
+    is_row_major: Bool
+    item_bytes: I64
+    places: Rows(I64)
+    strides: Rows(I64)
+
+
 class NodeRow(Struct):
     """is_known: whether the rest is; makes_node: whether there is one. kind: the node's class. differentiated: 1 for
     each operand that gets an edge. kept: how each operand is kept; shapes: what stands for it then."""
@@ -143,6 +209,8 @@ class NodeRow(Struct):
     kept: Rows(I64)
     shapes: Rows(Object)
     reads_out: Bool
+    is_open: Bool
+    types: Rows(Object)
 
 
 class View(Struct):
@@ -200,6 +268,18 @@ class Routine(Struct):
     fixed_in_changes: Rows(I64)
 
 
+class Open(Struct):
+    """A Routine for operands some of whose sizes only the call tells. Attributes may have a Hole where a number is.
+    derivatives: what runs the nodes, by which operands require gradients."""
+
+    hash: I64
+    operands: Rows(OpenOperand)
+    attributes: Rows(Attribute)
+    sizes: Sizes
+    routine: Routine
+    derivatives: Inline(Address, 1 << MOST_TOLD_APART)
+
+
 class Given(Struct):
     """What a derivative is given: the cotangent, the output, an operand. is_read: whether its elements are. What is not
     row-major is copied by a kernel to an address, if there is one."""
@@ -228,7 +308,9 @@ class Derivative(Struct):
     of a node that has let go of them. following: for another layout of the cotangent.
 
     A program may do all: `head` is how its table begins, `arrays` are those of the given that follow before what is
-    made, `as_numbers` those that are its numbers, all of them integers if has_wholes."""
+    made, `as_numbers` those that are its numbers, all of them integers if has_wholes.
+
+    Where only the node tells sizes, `sizes` is how the words of this follow from them, `types` are the operands'."""
 
     given: Rows(Given)
     steps: Rows(Step)
@@ -246,6 +328,9 @@ class Derivative(Struct):
     arrays: Rows(I64)
     as_numbers: Rows(I64)
     has_wholes: Bool
+    is_open: Bool
+    sizes: Sizes
+    types: Rows(Object)
 
 
 NO_RESULT, COTANGENT, SHOWN = -1, -2, -3
@@ -318,6 +403,8 @@ class Words(Struct):
     calls_taken: I64
     nodes_taken: I64
     plans: Inline(Address, N_PLANS)
+    sizes: Inline(I64, MOST_VALUES)
+    open: Inline(Address, N_OPEN)
 
 
 def _set_item(pair, k, x):
@@ -339,6 +426,7 @@ insert_item = External("PyList_Insert", (List, I64, Object), I32, fails="nonzero
 replace_part = External("PyList_SetSlice", (List, I64, I64, Address), I32, fails="nonzero")
 next_item = External("PyDict_Next", (Dict, Address, Address, Address), I32, quiet=True)
 hash_of_plain = External("PyObject_Hash", (Object,), I64, quiet=True, python=hash)
+as_small = External("PyLong_AsLongLongAndOverflow", (Object, Address), I64, quiet=True, python=lambda x, _: int(x))
 next_of = External("PyIter_Next", (Object,), Object, fails="null", quiet=True, python=next)
 weak_target = External(
     "PyWeakref_GetObject", (Object,), Borrowed(Object), quiet=True, python=lambda reference: reference()

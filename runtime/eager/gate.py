@@ -108,7 +108,9 @@ def apply_eagerly(op, operands, attributes):
     # A call in flight may hold other values than memory does.
     if key is None or state.frame is not None:
         return _apply_unplanned(op, operands, attributes)
-    plan = find(key) or plan_for(key, op, arrays, attributes, default_dtype)
+    plan = find(key)
+    if plan is None:
+        plan = plan_for(key, op, arrays, attributes, default_dtype, requires if state.grad_enabled else 0)
     if plan is None:
         return _apply_unplanned(op, operands, attributes)
     out = tensor_of(plan.run(*arrays))

@@ -179,17 +179,18 @@ def listed(op, operands):
 
 
 class Node(BaseNode):
-    """A node for an op of the table."""
+    """A node for an op of the table. `sizes`: of one that native code has made without a plan of its sizes, what knows
+    its derivative (open_nodes.py), and the sizes."""
 
-    __slots__ = ("op", "attributes", "operands", "out", "meta", "released", "recording")
+    __slots__ = ("op", "attributes", "operands", "out", "meta", "released", "recording", "sizes")
 
     def __new__(cls, op, attributes, operands, out, edges):
-        return object.__new__(_class_of(op, attributes, operands))
+        return object.__new__(class_of(op, attributes, operands))
 
     def __init__(self, op, attributes, operands, out, edges):
         super().__init__(edges)
         self.op = op
-        self.recording = None
+        self.recording = self.sizes = None
         self.attributes = attributes
         self.meta = Meta(out.shape, out.dtype)
         self.released = False
@@ -213,6 +214,8 @@ class Node(BaseNode):
             results = None if found is None else run_on_arrays(self, *found, cotangent)
             if results is not None:
                 return results
+        if self.sizes is not None:
+            self.sizes[0].ask(self, cotangent)
         operands = [x if x.__class__ is Shape else self._restore(x, k) for k, x in enumerate(self.operands)]
         out = Shape(self.meta.shape, self.meta.dtype) if self.out is None else self._restore_output()
         rules = None if self.recording is None else self.recording.plain_rules()
@@ -278,7 +281,7 @@ class Node(BaseNode):
             self.recording = self.out = None
 
 
-def _class_of(op, attributes, operands):
+def class_of(op, attributes, operands):
     name = op.node_name
     return named(Node, name if isinstance(name, str) else name(operands, attributes))
 
@@ -334,7 +337,7 @@ class Recording:
 
     def __init__(self, plan, operands, differentiated):
         self.plan, self.differentiated = plan, differentiated
-        self.kind = _class_of(plan.op, plan.attributes, operands)
+        self.kind = class_of(plan.op, plan.attributes, operands)
         needed, self.reads_out = needs(plan.op, operands, plan.attributes, differentiated)
         self.saved = tuple(sorted(needed))
         self.released = tuple(Shape(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in operands)
@@ -406,7 +409,7 @@ def record(plan, operands, attributes, out, requires):
     node.attributes = attributes
     node.meta = plan.meta
     node.released = False
-    node.recording = recording
+    node.recording, node.sizes = recording, None
     kept = recording.released
     if recording.saved or recording.has_numbers:
         kept = list(kept) if not recording.has_numbers else [x if y is None else y for x, y in zip(operands, kept)]

@@ -22,6 +22,7 @@ from ..state.exposure import set_native_show
 from ..state.modes import state
 from ..state.size import Size
 from ..state.tensor import dtype_of, set_native_lend
+from . import varied
 
 _decomposition = later("runtime.programs.array_program:decomposition")
 _single = later("runtime.programs.array_program:single")
@@ -105,8 +106,10 @@ def _token(value):
     return (kind, value) if kind in _PLAIN else None
 
 
-def plan_for(key, op, arrays, attributes, default_dtype):
-    """The plan of a key, made if it is time; else None. Raises what the op's infer raises of such operands."""
+def plan_for(key, op, arrays, attributes, default_dtype, requires=0):
+    """The plan of a key, made if it is time; else None. Raises what the op's infer raises of such operands. Bit k of
+    `requires` says whether operand k requires gradients."""
+    _look_at_sizes(op, arrays, attributes, default_dtype, requires)
     # What changes or shows a part does it at another place next time, and a number may be another one. Of other ops
     # whose second call is like no call before, shapes may be different in every call: computing without a plan takes as
     # long as making one.
@@ -128,6 +131,18 @@ def plan_for(key, op, arrays, attributes, default_dtype):
     return plan
 
 
+def _look_at_sizes(op, arrays, attributes, default_dtype, requires):
+    """Calls with other numbers every time get one plan, in native code, once some have come."""
+    asked = varied.ask(op, arrays, attributes, default_dtype)
+    if asked is not None:
+        _told("take_over_open", op, arrays, attributes, default_dtype, requires, asked, busy=None)
+
+
+def take_over_open_derivative(derivative, numbers, array):
+    """Let native code have the derivative of nodes that tell such numbers, for cotangents that lie like this array."""
+    _told("take_over_open_derivative", derivative, numbers, array, busy=None)
+
+
 def _forget_oldest_half():
     """What goes on being asked for is made anew: dropping all at once would cost a program that needs a few more."""
     for key in list(_plans)[: _MOST_PLANS // 2]:
@@ -147,6 +162,7 @@ def forget():
     _plans.clear()
     _asked.clear()
     _told_of.clear()
+    varied.forget()
     _forget_fused()
 
 

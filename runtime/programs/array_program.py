@@ -60,7 +60,7 @@ class Recorder:
             self.inputs.append(Traced(self, k, tuple(m.shape), m.dtype, m.weak))
 
     def apply(self, op, operands, attributes):
-        metas = [x if isinstance(x, Traced) else number_meta(x) for x in operands]
+        metas = [x if isinstance(x, Traced) else self.meta_of_number(x) for x in operands]
         meta = op.infer(metas, attributes, self.default_dtype)
         if op.kind == "composite" and op.evaluate is None:
             return self._composite(op, operands, attributes)
@@ -70,13 +70,28 @@ class Recorder:
             # A constant is converted here, once.
             metas = [m if isinstance(m, Traced) else Meta((), d) for m, d in zip(metas, types)]
         is_view = op.kind == "view" or "view" in op.extra
-        function, may_warn = inner_step(op, metas, dict(attributes), types, meta)
-        self.may_warn |= may_warn
+        function = self.function_of(op, metas, dict(attributes), types, meta)
         if not is_view:
-            self.sizes.append(max(map(_n_elements, (meta, *metas) if op.kind in _READING else (meta,))))
+            self.count((meta, *metas) if op.kind in _READING else (meta,))
         out = self._append(function, take, meta, metas[0].root if is_view else None)
         self.notes[out.number] = op, dict(attributes), types, meta
         return out
+
+    def meta_of_number(self, x):
+        return number_meta(x)
+
+    def function_of(self, op, metas, attributes, types, meta):
+        """What computes a step on arrays."""
+        function, may_warn = inner_step(op, metas, attributes, types, meta)
+        self.may_warn |= may_warn
+        return function
+
+    def count(self, metas):
+        """A step computes that much."""
+        self.sizes.append(max(map(_n_elements, metas)))
+
+    def constant(self, x, dtype):
+        return x if dtype is None else as_type(x, dtype)
 
     def _append(self, function, take, meta, root):
         into = self._new(None)
@@ -95,17 +110,19 @@ class Recorder:
     def _number(self, x, dtype):
         if isinstance(x, Traced):
             return x.number
-        return self._new(x if dtype is None else as_type(x, dtype))
+        return self._new(self.constant(x, dtype))
 
     def _new(self, value):
         self.rest.append(value)
         return self.n_inputs + len(self.rest) - 1
 
     def program(self, results, rule, fewest=None):
-        if fewest is None:
-            ops = [note[0] for note in self.notes.values() if note[0].kind not in _FREE and "view" not in note[0].extra]
-            fewest = fused.FEWEST_OF_ONE if len(ops) == 1 and _is_native(ops[0]) else fused.FEWEST_ELEMENTS
-        return ArrayProgram(self, results, rule, fewest)
+        return ArrayProgram(self, results, rule, self.fewest() if fewest is None else fewest)
+
+    def fewest(self):
+        """Of so many elements the steps are worth a program."""
+        ops = [note[0] for note in self.notes.values() if note[0].kind not in _FREE and "view" not in note[0].extra]
+        return fused.FEWEST_OF_ONE if len(ops) == 1 and _is_native(ops[0]) else fused.FEWEST_ELEMENTS
 
 
 class ArrayProgram:
@@ -235,7 +252,7 @@ def _in_float32(op, inputs, attributes, meta):
 
 def single(op, metas, meta, attributes, default_dtype):
     """The program of a primitive on large operands; None for others."""
-    fewest = fused.FEWEST_OF_ONE if _is_native(op) else fused.FEWEST_ELEMENTS
+    fewest = fewest_of(op)
     if op.kind in ("view", "source", "library") or not is_large((meta, *metas), fewest):
         return None
     if any(m.dtype.is_half for m in (meta, *metas)):
@@ -247,6 +264,11 @@ def single(op, metas, meta, attributes, default_dtype):
     rule = Rule(op, metas, meta, attributes, default_dtype, None)
     program = recorder.program((result.number,), rule, fewest)
     return program if program.fused is not None else None
+
+
+def fewest_of(op):
+    """Of so many elements a primitive is worth a program."""
+    return fused.FEWEST_OF_ONE if _is_native(op) else fused.FEWEST_ELEMENTS
 
 
 def _is_native(op):

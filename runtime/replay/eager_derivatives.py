@@ -39,7 +39,7 @@ class NativeDerivative:
         )
 
     def _steps(self, recording, layout, _):
-        builder, new, shown = derivative_of(recording, layout)
+        builder, new, shown = derivative_of(recording.plan, recording.derivative[0], layout)
         steps, fixed = builder.finish(new)
         views = [_shown(builder.values[r]) for r in shown]
         self.held += [builder, views]

@@ -26,3 +26,15 @@ def hash_with_value(h, x):
         for item in x:
             h = hash_with_value(h, item)
     return h
+
+
+def open_hash(op, metas, kinds, layouts, attributes):
+    """The same as `open_hash_of` of eager_open.py."""
+    h = id(op) >> 4
+    for m, kind, strides in zip(metas, kinds, layouts):
+        words = (id(kind) >> 4,) if m.weak else (id(m.dtype.numpy) >> 4, 2 * len(m.shape) + (strides is None))
+        for word in words:
+            h = (h * 31 + word) & HASH_MASK
+    if attributes:
+        h = (h * 31 + len(attributes)) & HASH_MASK
+    return h ^ (h >> 11) ^ (h >> 23)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...compiler.dtypes import ALL, bfloat16, float32, float64
 from ...compiler.ops.arithmetic import add
-from ...compiler.ops.table import Op
+from ...compiler.ops.table import Meta, Op
 from ...compiler.translate.kinds import offset_of, struct_bytes
 from ..code import kernels, translated
 from ..code.packing import Packed
@@ -24,6 +24,7 @@ from ..eager import (
     eager_call,
     eager_inplace,
     eager_lent,
+    eager_matching,
     eager_reach,
     eager_updates,
     engine,
@@ -41,17 +42,20 @@ from ..eager.eager_words import (
     LIMITS,
     MIXED,
     MOST_TOLD_APART,
+    N_OPEN,
     N_PLANS,
     NODE_FIELDS,
     PLACES,
     Attribute,
-    NodeRow,
+    Open,
     Routine,
     Update,
     Words,
     this_thread,
 )
 from ..eager.function_node import FunctionNode
+from ..eager.needs import Shape
+from ..eager.open_nodes import Hole, OpenDerivative
 from ..programs.large import new_result, some_results
 from ..state.aligned import Memory
 from ..state.exposure import set_native_share, set_native_show
@@ -59,7 +63,16 @@ from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.storage import Storage
 from ..state.tensor import LentMemory, set_native_apply, set_native_lend
-from . import eager_python, native, native_functions, native_layout, native_tensors, native_text
+from . import (
+    eager_python,
+    native,
+    native_functions,
+    native_layout,
+    native_tensors,
+    native_text,
+    open_derivatives,
+    open_plans,
+)
 from .eager_derivatives import NativeDerivative
 from .eager_facts import operand, row, tried, view
 from .eager_hash import hash_of_plan
@@ -102,6 +115,9 @@ def layout_of_objects():
     places |= _places(node.named(FunctionNode, "FBackward"), FUNCTION_FIELDS, "function")
     places |= {"refcount": 0, "array_strides": found.array_shape + 8}
     places |= _places(node.Saved, ("tensor", "version"), "saved") | _places(LentMemory, ("array",), "lent")
+    places |= _places(Meta, ("shape", "dtype", "weak"), "op_meta") | _places(Shape, ("shape", "dtype"), "shape")
+    places |= _places(Hole, ("place", "shift", "is_first"), "hole")
+    places |= _places(OpenDerivative, ("native",), "open_derivative")
     places |= _places(Storage, ("version", "sharers", "changes", "exposed"), "storage")
     return namedtuple("EagerLayout", places)(**places)
 
@@ -138,6 +154,8 @@ def _install():
     packed = Packed(_first_words(address, ctypes.addressof(replay) + 8 * native_text.ACTIVE))
     plans = offset_of(Words, "plans") // 8
     packed.words[plans : plans + N_PLANS] = _nothing().address
+    first = offset_of(Words, "open") // 8
+    packed.words[first : first + N_OPEN] = _nothing_open().address
     words[:] = packed.words.tolist()
     _held.extend((code, packed))
     _note_thread()
@@ -201,6 +219,7 @@ def _first_words(address, replaying):
         numbers_at=address + offset_of(Words, "numbers"),
         wholes_at=address + offset_of(Words, "wholes"),
         plans=(),
+        open=(),
     )
 
 
@@ -220,14 +239,8 @@ def _nothing():
 
 
 @functools.cache
-def _no_row():
-    """What is known of nodes before one was made."""
-    return Packed(NodeRow())
-
-
-@functools.cache
-def _without_node():
-    return Packed(NodeRow(is_known=True))
+def _nothing_open():
+    return Packed(Open(hash=-1))
 
 
 def _note_thread():
@@ -305,7 +318,7 @@ class _Native:
             is_view=shown is not None,
             view=self.view[0],
             is_floating=plan.is_floating,
-            nodes=[_without_node().address] + [_no_row().address] * ((1 << MOST_TOLD_APART) - 1),
+            nodes=[open_plans.WITHOUT_NODE.address] + [open_plans.UNKNOWN_NODE.address] * ((1 << MOST_TOLD_APART) - 1),
             **facts,
         )
         self.shape, self.packed, self.rows = shape, Packed(routine), {}
@@ -327,8 +340,8 @@ class _Native:
         recording = plan.recordings.get(requires)
         if requires in self.rows or recording is None:
             return
-        self.rows[requires] = packed = Packed(row(plan, recording)) if recording else _without_node()
-        at = eager_call.row_of(requires, len(plan.metas))
+        self.rows[requires] = packed = Packed(row(plan, recording)) if recording else open_plans.WITHOUT_NODE
+        at = eager_matching.row_of(requires, len(plan.metas))
         if len(plan.metas) > MOST_TOLD_APART and at == MIXED:
             return
         place = self.packed.address + offset_of(Routine, "nodes") + 8 * at
@@ -366,6 +379,34 @@ def take_over_derivative(recording, cotangent):
     else:
         recording.native = made.packed.words
     return CALLS_BETWEEN
+
+
+def take_over_open(op, arrays, attributes, default_dtype, requires, asked):
+    """Native code knows one plan for such calls and others with other sizes from now on, if there can be one."""
+    if install() is None:
+        return
+    varied, _ = asked
+    try:
+        open_plans.made(_open_table(), op, arrays, attributes, default_dtype, requires, varied)
+    except Exception:  # noqa: BLE001 - rules that ask too much of sizes raise what they like: exact plans know them
+        return
+    _note_thread()
+
+
+def take_over_open_derivative(derivative, numbers, array):
+    """The same of the derivative of nodes."""
+    try:
+        made = derivative.make(numbers, array)
+    except Exception:  # noqa: BLE001
+        return
+    derivative.made.append(made)
+    open_derivatives.chained(derivative.made)
+    derivative.native = derivative.made[0].words
+
+
+@functools.cache
+def _open_table():
+    return open_plans.Table(words_address())
 
 
 def take_over_update(program, metas):

@@ -49,7 +49,7 @@ def use_for_derivative(recording):
     if any(root is not None for root in roots):
         return
     try:
-        builder, new, shown = derivative_of(recording, None)
+        builder, new, shown = derivative_of(recording.plan, recording.derivative[0], None)
         if shown or any(r is not None and r not in new for r in program.results):
             raise NoSteps("results that are no new arrays")
         call = _call(builder, len(new), *builder.finish(new), (None, None, *recording.plan.kinds))

@@ -19,6 +19,7 @@ from ..eager import node
 from ..eager.eager_words import (
     StorageObject,
     is_subtype,
+    new_dict,
     new_object,
     new_tuple,
     new_weak_reference,
@@ -30,7 +31,6 @@ from ..state.storage import SHARERS_CHECKED, Storage
 from ..state.tensor import readers
 from . import eager_native
 from . import native as objects
-from .native_keys import new_dict
 from .usual_calls import NO_EDGES, ReplayedCall
 
 CALL_FIELDS = (

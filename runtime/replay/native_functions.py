@@ -24,8 +24,8 @@ from ...compiler.translate.language import METHOD, address_of, cast, load_at, lo
 from ..code import translated
 from ..code.native_kinds import TensorObject, as_long, call_with, new_list, new_long
 from ..code.packing import Packed
-from ..eager.eager_call import are_alike, hash_with_value
 from ..eager.eager_inplace import require_undisturbed
+from ..eager.eager_matching import are_alike, hash_with_value
 from ..eager.eager_words import HASH_MASK, ArrayObject, new_tuple, next_item, set_tuple_item
 from ..eager.eager_words import Words as EagerWords
 from ..eager.plan import is_view_op
@@ -37,7 +37,8 @@ from ..state.random import default_generator
 from ..state.size import Size
 from ..state.tensor import Tensor, _apply
 from . import native as objects
-from .native_keys import SliceObject, layout_with_keys
+from .native_keys import layout_with_keys
+from .native_shapes import SliceObject
 
 N_CALLS = 1 << 12  # places in the table
 PLACES = 4  # of them a call may stand in, one after the other

@@ -20,7 +20,7 @@ from ..code import translated
 from ..code.native_kinds import TensorObject, as_double, as_long, call_with, get_attribute, has_error
 from ..code.packing import Packed
 from ..eager import gate
-from ..eager.eager_words import ArrayObject
+from ..eager.eager_words import ArrayObject, new_dict
 from ..programs.recording import ValueMeta
 from ..state import marks
 from ..state.modes import state
@@ -28,8 +28,9 @@ from ..state.tensor import Tensor
 from . import native as objects
 from . import native_layout
 from .native import new_method, new_wrapper
-from .native_keys import MetaObject, layout_with_keys, n_dimensions, new_dict, size_at
+from .native_keys import layout_with_keys
 from .native_methods import described, in_python
+from .native_shapes import MetaObject, n_dimensions, size_at
 
 MOST_METHODS = 14
 ALONE, PLAIN, WITH_FACTOR, COPY = range(4)  # what a method takes: nothing; an operand; also `alpha`; what it copies

@@ -1,8 +1,8 @@
 """`x[key]` and `x[key] = value` in native code: from the class to the ops, without a function in Python in between.
 
 An int goes to its op at once, and so do several in a tuple. What slices, None and Ellipsis lead to depends on them and
-on the tensor's shape alone; Python (frontend/indexing.py) finds it out, and says it of keys that are used again and
-again. It stands in a table then. All other keys are Python's business. Of the subset (docs/native.md).
+on the tensor's shape alone: native_basic_keys.py finds it out, and Python (frontend/indexing.py) of keys that are used
+again and again; it stands in a table then. All other keys are Python's business. Of the subset (docs/native.md).
 """
 
 import ctypes
@@ -10,7 +10,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from ...compiler.ops.view import select
+from ...compiler.ops.view import select, slice_, unsqueeze
 from ...compiler.translate.kinds import (
     I64,
     Address,
@@ -20,31 +20,28 @@ from ...compiler.translate.kinds import (
     Inline,
     Maybe,
     Object,
-    ObjectKind,
     Rows,
     Struct,
     Tuple,
     offset_of,
 )
-from ...compiler.translate.language import External, address_of, cast, keep, load_at, local_array, native
+from ...compiler.translate.language import address_of, cast, keep, local_array, native
 from ..code import translated
-from ..code.native_kinds import TensorObject, as_double, as_long, call_with, compare, new_long
+from ..code.native_kinds import TensorObject, as_double, call_with, compare, new_long
 from ..code.packing import Packed
-from ..eager.eager_words import HASH_MASK, ArrayObject, hash_of_plain, new_dict
+from ..eager.eager_words import HASH_MASK, ArrayObject, as_small, hash_of_plain, new_dict
 from ..programs.recording import ValueMeta
 from ..state import marks
 from ..state.tensor import Tensor
 from . import native_layout
 from .native import new_wrapper
+from .native_basic_keys import Ops, by_dimensions, is_basic
+from .native_shapes import MOST_DIMENSIONS, MetaObject, SliceObject, in_range, n_dimensions, size_at
 
 N_KEYS = 1 << 12  # places in the table
 PLACES = 4  # of them a key may stand in, one after the other
-MOST_DIMENSIONS = 64
+USES = 256  # so many uses later it may be worth telling native code of a key
 BIGGEST = 2147483648.0  # numbers below are written as they are
-
-SliceObject = ObjectKind("Slice", slice, {name: (f"slice_{name}", Object) for name in ("start", "stop", "step")})
-as_small = External("PyLong_AsLongLongAndOverflow", (Object, Address), I64, quiet=True, python=lambda x, _: int(x))
-MetaObject = ObjectKind("ValueMeta", ValueMeta, {name: (f"meta_{name}", Object) for name in ("shape", "dtype")})
 
 
 class Known(Struct):
@@ -69,6 +66,7 @@ class Known(Struct):
 
 class Words(Struct):
     get: Object  # what does the same in Python
+    note: Object  # (x, key) is asked for again and again
     set: Object
     delete: Object
     write: Object  # (x, value, attributes): the change
@@ -76,6 +74,7 @@ class Words(Struct):
     store: Function((Object, Object, Maybe(Object)), Maybe(Object))
     select: Object
     zero: Object
+    uses: Inline(I64, N_KEYS)
     reads: Inline(Address, N_KEYS)
     writes: Inline(Address, N_KEYS)
 
@@ -98,9 +97,15 @@ def get_item(x: Object, key: Object) -> Object:
     end = at + PLACES
     while at < end and not is_read(cast(Known, WORDS.reads[at]), wanted, x, key):
         at += 1
-    if at == end:
+    if at < end:
+        return stepped(x, cast(Known, WORDS.reads[at]).steps)
+    if not is_basic(x, key):
         return call_with(WORDS.get, (x, key), None)
-    return stepped(x, cast(Known, WORDS.reads[at]).steps)
+    at = wanted & (N_KEYS - 1)
+    WORDS.uses[at] += 1
+    if WORDS.uses[at] & (USES - 1) == 0:
+        call_with(WORDS.note, (x, key), None)
+    return by_dimensions(x, key)
 
 
 @native(inline=True)
@@ -148,18 +153,6 @@ def are_in_range(x: Object, key: Tuple) -> Bool:
     while d < n and type(key[d]) is int and in_range(key[d], size_at(x, d)) >= 0:
         d += 1
     return d == n
-
-
-@native()
-def in_range(key: Object, size: I64) -> I64:
-    """The index that an int means in a dimension of this size; -1 if it means none."""
-    overflow = local_array(I64, 1)
-    k = as_small(key, address_of(overflow))
-    if overflow[0] != 0 or k >= size or k < -size:
-        return -1
-    if k < 0:
-        return k + size
-    return k
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -212,30 +205,6 @@ def has_type(x: Object, known: Known) -> Bool:
         return cast(ArrayObject, data).dtype is known.array_dtype
     meta = cast(TensorObject, x)._meta
     return type(meta) is ValueMeta and cast(MetaObject, meta).dtype is known.dtype
-
-
-# --- shapes -----------------------------------------------------------------------------------------------------------
-@native()
-def n_dimensions(x: Object) -> I64:
-    """-1 if it is not known."""
-    data = cast(TensorObject, x)._data
-    if data is not None:
-        return cast(ArrayObject, data).ndim
-    meta = cast(TensorObject, x)._meta
-    if type(meta) is not ValueMeta:
-        return -1
-    return len(cast(Tuple, cast(MetaObject, meta).shape))
-
-
-@native()
-def size_at(x: Object, d: I64) -> I64:
-    """-1 of a dimension that the tensor does not have."""
-    if d >= n_dimensions(x):
-        return -1
-    data = cast(TensorObject, x)._data
-    if data is not None:
-        return load_at(I64, cast(ArrayObject, data).shape, d)
-    return as_long(cast(Tuple, cast(MetaObject, cast(TensorObject, x)._meta).shape)[d])
 
 
 @native(inline=True)
@@ -313,6 +282,7 @@ def is_plain(part: Object, wanted: Object) -> Bool:
 # --- the table, from Python -------------------------------------------------------------------------------------------
 held = []  # what native code reads, once it does
 _functions = []
+_IN_PYTHON = "get", "note", "set", "write", "write_number"
 _rows = {}  # (table, place) -> what stands there
 
 
@@ -329,7 +299,9 @@ def install(layout):
     layout = layout_with_keys(layout)
     code = translated.load("keys", [get_item, set_item, store], layout)
     nothing = Packed(Known(hash=-1))
-    words = Words(**dict(zip(("get", "set", "write", "write_number"), _functions)), reads=(), writes=())
+    words = Words(
+        **dict(zip(("get", "note", "set", "write", "write_number"), _functions)), reads=(), writes=(), uses=()
+    )
     words.delete, words.select = _refuse_deletion, select
     words.store, words.zero = code.address("weft_store"), 0
     packed = Packed(words)
@@ -338,7 +310,9 @@ def install(layout):
         packed.words[first : first + N_KEYS] = nothing.address
     address = code.struct_address(f"{Words.__module__}:WORDS")
     ctypes.memmove(address, packed.address, packed.words.nbytes)
-    held.extend((code, packed, nothing))
+    ops = Packed(Ops(select=select, slice=slice_, unsqueeze=unsqueeze, zero=0, one=1))
+    ctypes.memmove(code.struct_address(f"{Ops.__module__}:OPS"), ops.address, ops.words.nbytes)
+    held.extend((code, packed, nothing, ops))
     for method, name in (("__getitem__", "weft_get_item"), ("__setitem__", "weft_set_item")):
         new = new_wrapper(Tensor, native_layout.base_of(np.ndarray, method), code.address(name))
         setattr(Tensor, method, new)

@@ -28,8 +28,8 @@ from ...compiler.translate.language import cast, load_at, native
 from ..code import translated
 from ..code.native_kinds import TensorObject, call_with
 from ..code.packing import Packed
-from ..eager.eager_call import are_alike, hash_with_value
-from ..eager.eager_words import HASH_MASK, ArrayObject, new_tuple, set_tuple_item
+from ..eager.eager_matching import are_alike, hash_with_value
+from ..eager.eager_words import HASH_MASK, ArrayObject, new_dict, new_tuple, set_tuple_item
 from ..programs.recording import ValueMeta
 from ..state import marks
 from ..state.attributes import refusal
@@ -38,7 +38,8 @@ from ..state.size import Size
 from ..state.tensor import Tensor
 from . import eager_hash
 from .native import new_method
-from .native_keys import MetaObject, layout_with_keys, n_dimensions, new_dict, size_at, stepped
+from .native_keys import layout_with_keys, stepped
+from .native_shapes import MetaObject, n_dimensions, size_at
 
 N_CALLS = 1 << 12  # places in the table
 PLACES = 4  # of them a call may stand in, one after the other

@@ -12,14 +12,15 @@ from ...compiler.translate.language import address_of, cast, keep, load_at, loca
 from ..code import translated
 from ..code.native_kinds import TensorObject, call_with, new_long
 from ..code.packing import Packed
-from ..eager.eager_words import ArrayObject, new_object, set_tuple_item
+from ..eager.eager_words import ArrayObject, as_small, new_object, set_tuple_item
 from ..programs.recording import ValueMeta
 from ..state import marks
 from ..state.size import Size
 from ..state.tensor import Tensor
 from . import native_layout
 from .native import new_wrapper
-from .native_keys import MetaObject, as_small, layout_with_keys
+from .native_keys import layout_with_keys
+from .native_shapes import MetaObject
 
 
 class Words(Struct):

@@ -30,8 +30,8 @@ from ..code import translated
 from ..code.kernels import address_of
 from ..code.native_kinds import TensorObject
 from ..code.packing import Packed
-from ..eager.eager_call import are_alike
 from ..eager.eager_computing import unheld
+from ..eager.eager_matching import are_alike
 from ..eager.eager_words import ArrayObject, new_tuple, set_tuple_item
 from ..programs.program import captures
 from ..state.modes import autocasting, watching

@@ -15,7 +15,7 @@ from ...compiler.translate.language import METHOD, cast, native, require
 from ..code import translated
 from ..code.native_kinds import TensorObject
 from ..code.packing import Packed
-from ..eager.eager_call import are_alike
+from ..eager.eager_matching import are_alike
 from ..eager.eager_words import new_dict, new_tuple, set_tuple_item
 from ..programs.program import captures
 from ..state.modes import autocasting, watching

@@ -1,0 +1,35 @@
+"""What native code of eager mode is told where only the call knows sizes (runtime/replay/open_plans.py)."""
+
+from . import plan
+
+NODES_BEFORE = 2  # that Python runs, before native code is told of their derivative
+MOST_ATTEMPTS = 6
+
+
+class Hole:
+    """Stands in an attribute where a number is that only the call tells: that in a place, less `shift`. is_first: the
+    place gets its number here; else the two must be equal."""
+
+    __slots__ = ("place", "shift", "is_first")
+
+    def __init__(self, place, shift, is_first):
+        self.place, self.shift, self.is_first = place, shift, is_first
+
+
+class OpenDerivative:
+    """The derivative of nodes of one op, of sizes that each node tells. make(numbers, cotangent) gives what native code
+    reads: `native` the words of the first, and `made` all. left: how many nodes Python runs before the next is made."""
+
+    __slots__ = ("native", "made", "make", "left", "attempts")
+
+    def __init__(self, make):
+        self.native, self.made, self.make, self.left, self.attempts = None, [], make, NODES_BEFORE, 0
+
+    def ask(self, node, cotangent):
+        """Python runs a node that native code might have run."""
+        self.left -= 1
+        if self.left or self.attempts == MOST_ATTEMPTS or cotangent._data is None:
+            return
+        self.attempts += 1
+        self.left = NODES_BEFORE << self.attempts
+        plan.take_over_open_derivative(self, node.sizes[1:], cotangent._data)

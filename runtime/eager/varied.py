@@ -1,0 +1,91 @@
+"""Which numbers of an op's operands change from call to call: sizes, strides, and whole numbers in attributes.
+
+Calls are alike if op, types, ranks, which sizes are 0 or 1, and everything else but these numbers is the same. When
+some that are alike have come with different numbers, native code is told of one plan for all of them
+(runtime/replay/open_plans.py), in which what has changed is known in the call only.
+"""
+
+import numpy as np
+
+from ...compiler.dtypes import DType
+
+CALLS_BEFORE = 3  # with other numbers, before a plan for all is made
+MOST_ATTEMPTS = 12  # at one, of calls that are alike
+MOST_KINDS = 4096
+_PLAIN = frozenset((bool, str, type(None), DType))
+_kinds = {}
+
+
+class Varied:
+    """Calls that are alike. numbers: of the first; changed: positions of those that were others since. left: how many
+    attempts more are made; told: whoever serves them holds here what it needs."""
+
+    __slots__ = ("numbers", "changed", "n_calls", "left", "told")
+
+    def __init__(self, numbers):
+        self.numbers, self.changed, self.n_calls, self.left, self.told = numbers, set(), 0, MOST_ATTEMPTS, []
+
+
+def forget():
+    _kinds.clear()
+
+
+def kind_and_numbers(op, arrays, attributes, default_dtype):
+    """(what calls that are alike have in common, the other numbers); None of calls that are never served together."""
+    key, numbers = [op, default_dtype], []
+    for x in arrays:
+        if not isinstance(x, np.ndarray):
+            key.append(x.__class__)
+            continue
+        is_whole = x.flags.c_contiguous
+        key += (x.dtype, is_whole, *[n if n < 2 else 2 for n in x.shape])
+        numbers += x.shape
+        if 0 in x.shape:
+            return None
+        if not is_whole:
+            numbers += x.strides
+    for name, value in attributes.items():
+        key.append(name)
+        if not _put(key, numbers, value):
+            return None
+    return tuple(key), numbers
+
+
+def _put(key, numbers, value):
+    kind = value.__class__
+    key.append(kind)
+    if kind is int:
+        numbers.append(value)
+    elif issubclass(kind, tuple):
+        key.append(len(value))
+        return all(_put(key, numbers, x) for x in value)
+    elif kind is float:
+        key.append(repr(value))
+    elif kind in _PLAIN:
+        key.append(value)
+    else:
+        return False
+    return True
+
+
+def ask(op, arrays, attributes, default_dtype):
+    """The Varied of such a call, and its numbers, if it is time to make a plan for all of them; else None."""
+    found = kind_and_numbers(op, arrays, attributes, default_dtype)
+    if found is None:
+        return None
+    key, numbers = found
+    varied = _kinds.get(key)
+    if varied is None:
+        if len(_kinds) >= MOST_KINDS:
+            _kinds.clear()
+        _kinds[key] = Varied(numbers)
+        return None
+    changed = [k for k, (x, y) in enumerate(zip(numbers, varied.numbers)) if x != y]
+    if not changed or not varied.left:
+        return None
+    varied.changed.update(changed)
+    varied.n_calls += 1
+    if varied.n_calls < CALLS_BEFORE:
+        return None
+    varied.left -= 1
+    return varied, numbers

@@ -1,0 +1,83 @@
+"""Decompositions and derivatives as steps on arrays, recorded once for sizes that only the call tells (extent.py).
+
+The rules run as for known sizes (array_program.py), on shapes with extents. What they ask of these becomes guards of
+the scope, and what they compute of them for the elements, such as the 1/n of a mean, a constant of the call.
+"""
+
+from math import prod
+
+from ...compiler.autodiff import vjp
+from ...compiler.dtypes import float64, int64
+from ...compiler.extent import Extent, Fixed, Ratio, is_open
+from ...compiler.ops.kinds import is_unknown
+from ...compiler.ops.table import Meta
+from ...compiler.plain import Plain
+from .array_program import Recorder, Traced, fewest_of
+
+_METAS = {Extent: Meta((), int64, True), Ratio: Meta((), float64, True)}
+
+
+class CallConstant(Plain):
+    """A constant that the call tells, in a type."""
+
+    __slots__ = ("value", "dtype")
+
+    def __init__(self, value, dtype):
+        self.value, self.dtype = value, dtype
+
+
+class OpenRecorder(Recorder):
+    """Records without functions that would compute a step: they would know sizes."""
+
+    def meta_of_number(self, x):
+        return _METAS[type(x)] if is_open(x) else super().meta_of_number(x)
+
+    def function_of(self, *_):
+        return None
+
+    def count(self, metas):
+        self.sizes += [prod(m.shape) for m in metas]
+
+    def constant(self, x, dtype):
+        return CallConstant(x, dtype) if is_open(x) else super().constant(x, dtype)
+
+    def require_small(self, fewest):
+        """Programs compute what is larger (fused.py)."""
+        if any(n >= fewest for n in self.sizes):
+            raise Fixed("large operands, for which a program is compiled")
+
+
+def require_small(op, metas, meta):
+    """The same of a primitive."""
+    fewest = fewest_of(op)
+    if op.kind not in ("view", "source", "library") and any(prod(m.shape) >= fewest for m in (meta, *metas)):
+        raise Fixed("large operands, for which a program is compiled")
+
+
+def open_decomposition(op, metas, meta, attributes, default_dtype):
+    """(program of a composite, whether its result ends in a view)"""
+    if any(m.dtype.is_half or m.dtype.is_complex for m in (*metas, meta)):
+        raise Fixed("types of which only Python knows the steps")
+    recorder = OpenRecorder(metas, default_dtype)
+    result = op.decompose(*recorder.inputs, **attributes)
+    if not isinstance(result, Traced) or any(result is x for x in recorder.inputs):
+        raise Fixed("a result that may show an operand's memory")
+    if result.shape != meta.shape or result.dtype is not meta.dtype:
+        raise Fixed("a result that is not what the op has said")
+    recorder.require_small(recorder.fewest())
+    return recorder.program((result.number,), None), result.root is not result
+
+
+def open_derivative(op, metas, meta, attributes, differentiated, default_dtype):
+    """The program of an op's rules; inputs are cotangent, result and operands."""
+    if any(wanted and is_unknown(op, k) for k, wanted in enumerate(differentiated)):
+        raise Fixed("a derivative that may raise")
+    recorder = OpenRecorder((meta, meta, *metas), default_dtype)
+    cotangent, out, *operands = recorder.inputs
+    results = [
+        vjp(op, k, cotangent, out, operands, attributes) if wanted else None for k, wanted in enumerate(differentiated)
+    ]
+    if not all(r is None or isinstance(r, Traced) for r in results):
+        raise Fixed("a derivative that is no value")
+    recorder.require_small(recorder.fewest())
+    return recorder.program(tuple(None if r is None else r.number for r in results), None)
