@@ -22,9 +22,12 @@ from weft.runtime.programs import fused
 class Looks:
     """Counts the looks of programs; look number `at` sees an interrupt."""
 
+    made = []  # eager mode keeps programs, and they the address that they look at
+
     def __init__(self):
+        self.made.append(self)
         self.count, self.at = 0, None
-        self.function = ctypes.PYFUNCTYPE(ctypes.c_int)(self.look)
+        self.function = ctypes.CFUNCTYPE(ctypes.c_int)(self.look)  # with or without the lock
         self.address = ctypes.cast(self.function, ctypes.c_void_p).value
 
     def look(self):
@@ -47,12 +50,15 @@ class Looks:
             self.at = None
 
 
-@pytest.fixture
-def looks(monkeypatch):
+@pytest.fixture(params=["keeps the lock", "lets go of the lock"])
+def looks(monkeypatch, request):
     found, routine = Looks(), kernels.routine
     monkeypatch.setenv("WEFT_CACHE", "0")
     monkeypatch.setattr(pipeline, "LOOK_EVERY", 3000)
     monkeypatch.setattr(kernels, "routine", lambda symbol: found.address if symbol == SEEN else routine(symbol))
+    monkeypatch.setattr(looking, "seen_address", lambda: found.address)
+    if request.param == "lets go of the lock":
+        monkeypatch.setattr(pipeline, "LET_GO_FROM", 0)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield found
     signal.signal(signal.SIGINT, before)
@@ -252,6 +258,7 @@ def test_a_long_product_is_interrupted_in_its_middle(looks, threads, left, right
         weft.set_num_threads(before)
 
 
+@pytest.mark.parametrize("looks", ["keeps the lock"], indirect=True)
 def test_what_runs_without_the_interpreters_lock_takes_it_to_look(looks, monkeypatch):
     apart = Looks()
     apart.function = ctypes.CFUNCTYPE(ctypes.c_int)(apart.look)  # which takes the lock

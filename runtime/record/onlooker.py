@@ -20,6 +20,7 @@ from ..eager.node import BaseNode, named
 from ..eager.update import update_eagerly
 from ..state.exposure import Copies
 from ..state.modes import state
+from .apart import value_apart, value_from_afar
 from .frame_again import NothingAgain
 from .frame_autograd import node_name
 
@@ -122,8 +123,6 @@ class Onlooker(NothingAgain):
 
     def materialize(self, tensor):
         """The array of a tensor whose value the call has not computed yet."""
-        from .apart import value_apart
-
         return value_apart(self.frame, tensor)
 
     def can_differentiate(self, outputs, create_graph, inputs):
@@ -220,8 +219,6 @@ class Visitor(Onlooker):
             time.sleep(_PAUSE_SECONDS)
 
     def materialize(self, tensor):
-        from .apart import value_from_afar
-
         while tensor._data is None:
             frame = tensor._frame
             if frame is not None and frame.closed:
