@@ -6,15 +6,18 @@ import pytest
 
 import weft
 from weft.compiler.extent import Scope
+from weft.compiler.ops.arithmetic import add
+from weft.compiler.ops.kinds import alias
+from weft.compiler.ops.table import unregister
 from weft.runtime.eager import eager_open, plan, varied
 from weft.runtime.eager.eager_words import Sizes, Written
 from weft.runtime.replay import eager_native, native
+from weft.runtime.replay.open_formulas import Tape
 
 try:
     import torch
 except ModuleNotFoundError:
     torch = None  # its numbers are compared where it is installed
-from weft.runtime.replay.open_formulas import Tape
 
 IS_NATIVE = native.layout() is not None
 SIZES = (7, 12, 3, 25, 2, 1, 0, 40, 17, 1, 64, 5, 33, 9)
@@ -192,6 +195,37 @@ def test_a_node_of_such_a_call_is_like_others():
     (grad,) = weft.autograd.grad((rows[:11] ** 3).sum(), rows, create_graph=True)
     (second,) = weft.autograd.grad(grad.sum(), rows)
     np.testing.assert_allclose(second.detach().numpy()[:11], 6 * rows.detach().numpy()[:11], rtol=1e-5)
+
+
+# --- what native code must not suppose --------------------------------------------------------------------------------
+@pytest.fixture
+def composite():
+    """An op whose steps depend on more than guards can say: whether its attribute is an int."""
+    made = alias("told_ints", lambda x, *, n: add(x, 1.0 if isinstance(n, int) else 2.0))
+    yield made
+    unregister("told_ints")
+
+
+def test_steps_that_are_others_for_an_extent_serve_one_number_alone(composite):
+    x = weft.zeros(3)
+    assert all(composite(x, n=n).tolist() == [1.0] * 3 for n in range(2, 40))
+    refusals = [v.refusal for key, v in varied._kinds.items() if key[0] is composite]
+    assert not IS_NATIVE or refusals == ["Untraceable: rules that take other steps for this number"]
+
+
+def test_a_size_that_comes_very_often_gets_a_plan_of_its_own(monkeypatch):
+    x, y = weft.randn(64, 4), weft.randn(4)
+    for n in range(3, 20):
+        x[:n] * y
+    rows = x[:40]
+    expected = (rows * y).numpy().tobytes()
+    n_plans = len(plan._plans)
+    calls = eager_native.taken("calls_taken")
+    for _ in range(eager_open.CALLS_BEFORE_EXACT + 3 * eager_open.CALLS_FOR_EXACT):
+        assert (rows * y).numpy().tobytes() == expected
+    if IS_NATIVE:
+        assert len(plan._plans) == n_plans + 1
+        assert eager_native.taken("calls_taken") - calls >= eager_open.CALLS_BEFORE_EXACT + eager_open.CALLS_FOR_EXACT
 
 
 # --- formulas ---------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from ..state.storage import InferenceStorage
 from .eager_computing import new_values
 from .eager_matching import hash_of, matches, row_of, which_require
 from .eager_nodes import new_inference_storage, new_tensor, record
-from .eager_open import open_place_for, record_open
+from .eager_open import is_wanted_exact, open_place_for, record_open
 from .eager_views import new_view
 from .eager_words import MOST_SIZES, N_PLANS, PLACES, NodeRow, Open, Routine, Words, thread_number, thread_state
 
@@ -75,7 +75,7 @@ def called_open(
 ) -> TensorObject:
     """The same of operands of sizes that nothing was found out about."""
     place = open_place_for(words, op, default_dtype, operands, attributes)
-    require(place >= 0)
+    require(place >= 0 and not is_wanted_exact(words, hash_of(op, operands, attributes)))
     known = cast(Open, words.open[place])
     routine = known.routine
     sizes = local_array(I64, MOST_SIZES)  # of this call: another one may be made before its node is

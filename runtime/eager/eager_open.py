@@ -21,6 +21,7 @@ from .eager_words import (
     MULTIPLY,
     MULTIPLY_NUMBER,
     N_OPEN,
+    N_SEEN,
     OPEN_PLACES,
     ArrayObject,
     Cell,
@@ -40,6 +41,9 @@ from .eager_words import (
 from .open_nodes import Hole
 
 LARGEST_SIZE = 1 << 40
+# A plan of exact sizes takes Python about as long to make as it saves native code in so many calls; then Python takes
+# some: two to make it, and those after which native code is told of it.
+CALLS_BEFORE_EXACT, CALLS_FOR_EXACT = 1000, 12
 LEAST = 2  # what a size that is not supposed to be another number is at least
 
 
@@ -57,6 +61,18 @@ def open_place_for(words: Words, op: Object, default_dtype: Object, operands: Tu
     if at == end:
         return -1
     return at
+
+
+@native(inline=True)
+def is_wanted_exact(words: Words, wanted: I64) -> Bool:
+    """Whether a call has come so often that Python is to make a plan for its sizes, which is faster: for some calls, in
+    which that is done if it can be."""
+    at = (wanted ^ (wanted >> 12)) & (N_SEEN - 1)
+    if words.seen[at] != wanted:
+        words.seen[at] = wanted
+        words.n_seen[at] = 0
+    words.n_seen[at] += 1
+    return words.n_seen[at] > CALLS_BEFORE_EXACT and words.n_seen[at] <= CALLS_BEFORE_EXACT + CALLS_FOR_EXACT
 
 
 @native()

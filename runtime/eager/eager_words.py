@@ -41,6 +41,7 @@ from .open_nodes import Hole, OpenDerivative
 N_PLANS = 1 << 14  # places in the table of plans
 PLACES = 4  # of them a plan may stand in, one after the other
 N_OPEN, OPEN_PLACES = 1 << 12, 16  # the same of those that serve many sizes
+N_SEEN = 1 << 12  # hashes of calls that those have served
 MOST_SIZES, MOST_VALUES = 16, 512  # that such a one finds in operands and attributes; and with what follows from them
 ADD, MULTIPLY, ADD_NUMBER, MULTIPLY_NUMBER, DIVIDE_NUMBER = range(5)
 LESS, LESS_OR_EQUAL, EQUAL = range(3)
@@ -405,6 +406,8 @@ class Words(Struct):
     plans: Inline(Address, N_PLANS)
     sizes: Inline(I64, MOST_VALUES)
     open: Inline(Address, N_OPEN)
+    seen: Inline(I64, N_SEEN)
+    n_seen: Inline(I64, N_SEEN)
 
 
 def _set_item(pair, k, x):

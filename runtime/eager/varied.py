@@ -18,12 +18,13 @@ _kinds = {}
 
 class Varied:
     """Calls that are alike. numbers: of the first; changed: positions of those that were others since. left: how many
-    attempts more are made; told: whoever serves them holds here what it needs."""
+    attempts more are made; told: whoever serves them holds here what it needs; refusal: why the last attempt failed."""
 
-    __slots__ = ("numbers", "changed", "n_calls", "left", "told")
+    __slots__ = ("numbers", "changed", "n_calls", "left", "told", "refusal")
 
     def __init__(self, numbers):
         self.numbers, self.changed, self.n_calls, self.left, self.told = numbers, set(), 0, MOST_ATTEMPTS, []
+        self.refusal = None
 
 
 def forget():
@@ -44,21 +45,25 @@ def kind_and_numbers(op, arrays, attributes, default_dtype):
             return None
         if not is_whole:
             numbers += x.strides
+    # Attributes of what is computed element by element are no places or sizes: code may do with them what it likes.
+    are_sizes = op.kind != "elementwise"
     for name, value in attributes.items():
         key.append(name)
-        if not _put(key, numbers, value):
+        if not _put(key, numbers, value, are_sizes):
             return None
     return tuple(key), numbers
 
 
-def _put(key, numbers, value):
+def _put(key, numbers, value, are_sizes):
     kind = value.__class__
     key.append(kind)
-    if kind is int:
+    if kind is int and are_sizes:
         numbers.append(value)
     elif issubclass(kind, tuple):
         key.append(len(value))
-        return all(_put(key, numbers, x) for x in value)
+        return all(_put(key, numbers, x, are_sizes) for x in value)
+    elif kind is int:
+        key.append(value)
     elif kind is float:
         key.append(repr(value))
     elif kind in _PLAIN:

@@ -12,7 +12,8 @@ from ...compiler.extent import Extent, Fixed, Ratio, is_open
 from ...compiler.ops.kinds import is_unknown
 from ...compiler.ops.table import Meta
 from ...compiler.plain import Plain
-from .array_program import Recorder, Traced, fewest_of
+from .array_program import Recorder, Traced, Untraceable, fewest_of
+from .evaluate import as_type
 
 _METAS = {Extent: Meta((), int64, True), Ratio: Meta((), float64, True)}
 
@@ -54,12 +55,47 @@ def require_small(op, metas, meta):
         raise Fixed("large operands, for which a program is compiled")
 
 
+def require_same(recorder, rules):
+    """Rules that ask what no guard says, such as whether a number is an int, may take other steps for an extent than
+    for the number that it is: then there is no program for all."""
+    exact = Recorder([Meta(now(x.shape), x.dtype, x.weak) for x in recorder.inputs], recorder.default_dtype)
+    rules(exact.inputs)
+    if _said(recorder) != _said(exact):
+        raise Untraceable("rules that take other steps for this number")
+
+
+def _said(recorder):
+    steps = [(take, into, _note(recorder.notes.get(into))) for _, take, into in recorder.steps]
+    return steps, [repr(now(x)) for x in recorder.rest]
+
+
+def _note(note):
+    if note is None:
+        return None
+    op, attributes, types, meta = note
+    return op, repr(sorted(now(attributes).items())), types, now(meta.shape), meta.dtype
+
+
+def now(x):
+    """Numbers for extents, as they are in this call."""
+    if isinstance(x, (tuple, list)):
+        return tuple(map(now, x))
+    if isinstance(x, dict):
+        return {name: now(value) for name, value in x.items()}
+    if isinstance(x, CallConstant):
+        return as_type(now(x.value), x.dtype) if x.dtype is not None else now(x.value)
+    if isinstance(x, Ratio):
+        return now(x.numerator) / now(x.divisor)
+    return x.number if isinstance(x, Extent) else x
+
+
 def open_decomposition(op, metas, meta, attributes, default_dtype):
     """(program of a composite, whether its result ends in a view)"""
     if any(m.dtype.is_half or m.dtype.is_complex for m in (*metas, meta)):
         raise Fixed("types of which only Python knows the steps")
     recorder = OpenRecorder(metas, default_dtype)
     result = op.decompose(*recorder.inputs, **attributes)
+    require_same(recorder, lambda inputs: op.decompose(*inputs, **now(attributes)))
     if not isinstance(result, Traced) or any(result is x for x in recorder.inputs):
         raise Fixed("a result that may show an operand's memory")
     if result.shape != meta.shape or result.dtype is not meta.dtype:
@@ -73,10 +109,13 @@ def open_derivative(op, metas, meta, attributes, differentiated, default_dtype):
     if any(wanted and is_unknown(op, k) for k, wanted in enumerate(differentiated)):
         raise Fixed("a derivative that may raise")
     recorder = OpenRecorder((meta, meta, *metas), default_dtype)
-    cotangent, out, *operands = recorder.inputs
-    results = [
-        vjp(op, k, cotangent, out, operands, attributes) if wanted else None for k, wanted in enumerate(differentiated)
-    ]
+
+    def rules(inputs, attributes):
+        cotangent, out, *operands = inputs
+        return [vjp(op, k, cotangent, out, operands, attributes) if d else None for k, d in enumerate(differentiated)]
+
+    results = rules(recorder.inputs, attributes)
+    require_same(recorder, lambda inputs: rules(inputs, now(attributes)))
     if not all(r is None or isinstance(r, Traced) for r in results):
         raise Fixed("a derivative that is no value")
     recorder.require_small(recorder.fewest())

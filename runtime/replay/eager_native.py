@@ -220,6 +220,8 @@ def _first_words(address, replaying):
         wholes_at=address + offset_of(Words, "wholes"),
         plans=(),
         open=(),
+        seen=(),
+        n_seen=(),
     )
 
 
@@ -388,7 +390,8 @@ def take_over_open(op, arrays, attributes, default_dtype, requires, asked):
     varied, _ = asked
     try:
         open_plans.made(_open_table(), op, arrays, attributes, default_dtype, requires, varied)
-    except Exception:  # noqa: BLE001 - rules that ask too much of sizes raise what they like: exact plans know them
+    except Exception as error:  # noqa: BLE001 - rules that ask too much of sizes raise what they like: exact plans know them
+        varied.refusal = f"{type(error).__name__}: {error}"
         return
     _note_thread()
 
