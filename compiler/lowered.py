@@ -22,7 +22,7 @@ from .extent import estimated, is_open
 from .loopnest import Cut, Extreme, Kernel, Load, Store, StoreLanes, Update, statements
 from .parallel import kernel_cost_ns, kernel_cuts, product_cost_ns
 from .regions import ALL, CALLER, Part, Touch, kernel_parts, part, product_parts
-from .target import AVX2, AVX512
+from .target import targets_of_kernels
 
 _DTYPES = {memory_element(d): d for d in ALL_TYPES if not d.is_complex}
 
@@ -182,12 +182,12 @@ class _Call:
         return [self]
 
 
-def _panel_bytes(element, depth):
+def _product_bytes(element, columns, depth, target):
     # The matrix kernel is the runtime's: it may have wider vectors than this program.
-    return max(scratch_bytes(element, depth, target) for target in (AVX2, AVX512))
+    return max(scratch_bytes(element, columns, depth, kernel) for kernel in targets_of_kernels(target))
 
 
-_known_panel_bytes = lru_cache(maxsize=256)(_panel_bytes)
+_known_product_bytes = lru_cache(maxsize=256)(_product_bytes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,12 +197,14 @@ class Product(_Call):
     value: object
     left: object
     right: object
+    target: object
     cut: Cut | None = None
 
     @property
     def scratch(self):
-        element, depth = element_of(self.value.dtype), self.left.shape[-1]
-        return [_panel_bytes(element, depth) if is_open(depth) else _known_panel_bytes(element, depth)]
+        element, (depth, columns) = element_of(self.value.dtype), self.right.shape[-2:]
+        find = _product_bytes if is_open(depth) or is_open(columns) else _known_product_bytes
+        return [find(element, columns, depth, self.target)]
 
     def cost_ns(self, target):
         return product_cost_ns(self.value, target)

@@ -257,7 +257,7 @@ class _Lowering:
         return self.shared(group, lambda alike: make())
 
     def product(self, value):
-        return Product(value, *(self.reads.accesses[o.number] for o in value.operands))
+        return Product(value, *(self.reads.accesses[o.number] for o in value.operands), self.target)
 
     def routine(self, value, kernel):
         return RoutineCall(value, self.bases(value), kernel)

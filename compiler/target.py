@@ -24,6 +24,26 @@ COLUMN_CHUNK = 4096
 PANEL_BYTES = 128
 
 
+class Blocks(Plain):
+    """How the operands of products are cut (emit/gemm_blocks.py), where a level-2 cache is small or other threads use
+    level 3: two thirds of 512 KB."""
+
+    __slots__ = ("packed_bytes", "turned_bytes", "small_bytes", "rows", "columns", "few_rows")
+
+    def __init__(self, packed_bytes, turned_bytes, small_bytes, rows, columns, few_rows):
+        # Of B, packed: panels of several columns, of a stretch of the sum (Target.block_bytes).
+        self.packed_bytes = packed_bytes
+        # Of a row of A that is turned: its stretches are shorter, so that there are more columns to use it.
+        self.turned_bytes = turned_bytes
+        # B is best read where it lies if it has no more bytes than this, and for no more rows than `few_rows`.
+        self.small_bytes = small_bytes
+        self.few_rows = few_rows
+        # Of A, that read a panel one after the other. A multiple of the tiles, and of a line where A is transposed.
+        self.rows = rows
+        # At most, of B: what a call needs of scratch memory grows with them.
+        self.columns = columns
+
+
 class Target(Plain):
     """`vector_bytes`: of the widest vector; `n_registers`: how many of them; `sweep_bytes`: what a loop works on at
     once. The costs are of that much: a load or store, a load at computed positions, the classes of ops (ops/table.py).
@@ -31,7 +51,7 @@ class Target(Plain):
 
     __slots__ = str.split(
         "name vector_bytes sweep_bytes n_registers memory_ns gather_ns costs_ns flops_per_ns bytes_per_ns "
-        "block_bytes short_row wait_ns move_ns_per_byte large_ns part_ns few_columns many_rows sums_apart "
+        "block_bytes blocks short_row wait_ns move_ns_per_byte large_ns part_ns few_columns many_rows sums_apart "
         "converts_halves warp most_warps block_warps"
     )
 
@@ -47,6 +67,7 @@ class Target(Plain):
         flops_per_ns,
         bytes_per_ns=50,
         block_bytes=4096,
+        blocks=None,
         short_row=4,
         wait_ns=300,
         move_ns_per_byte=0.15,
@@ -72,6 +93,8 @@ class Target(Plain):
         self.bytes_per_ns = bytes_per_ns
         # Of a column of a packed panel: a panel takes 32 times as much, an eighth of a level-2 cache.
         self.block_bytes = block_bytes
+        # None: B is packed a panel at a time, for all rows of A.
+        self.blocks = blocks
         # A row of at most this many vectors is unrolled; its values stay in registers.
         self.short_row = short_row
         # What it takes to wait for another thread that is just as fast, and to fetch what it has written.
@@ -146,6 +169,7 @@ AVX2 = Target(
     gather_ns=5.0,
     costs_ns={"cheap": 0.2, "divide": 3.0, "function": 4.0},
     flops_per_ns={"f32": 100, "f64": 50},
+    blocks=Blocks(packed_bytes=1 << 18, turned_bytes=2048, small_bytes=1 << 15, rows=48, columns=512, few_rows=64),
 )
 # A warp is one vector of 32 lanes, which is also how many lanes sums have (emit/reduce.py), so sums have the bits they
 # have on a CPU. Costs are those of a core: they decide only whether sums are cut in blocks.
@@ -177,3 +201,9 @@ WIDEST = AVX512
 def target_for(float_lanes):
     """The Target whose vectors hold so many float32."""
     return AVX512 if 4 * float_lanes >= AVX512.vector_bytes else AVX2
+
+
+def targets_of_kernels(target):
+    """The Targets that routines may have where programs have this one: the runtime's own, with vectors as wide or
+    wider."""
+    return [t for t in (AVX2, AVX512) if t.vector_bytes >= min(target.vector_bytes, WIDEST.vector_bytes)]

@@ -70,20 +70,20 @@ class Product:
         """a @ b; `out` may be any array whose last axis is contiguous."""
         (m, k), n = a.shape, b.shape[1]
         out = np.empty((m, n), self.dtype) if out is None else out
-        scratch = self.scratch(k)
+        scratch = self.scratch(n, k)
         self.function(*self.arguments(a, b, out, scratch))
         return out
 
     def seconds(self, a, b, budget=0.02, rounds=5):
         """The least time of one product, over `rounds` runs of about `budget` seconds, without Python in between."""
         out = np.empty((a.shape[0], b.shape[1]), self.dtype)
-        scratch = self.scratch(a.shape[1])
+        scratch = self.scratch(b.shape[1], a.shape[1])
         operands = self.arguments(a, b, out, scratch)
         times = max(1, int(budget * 20e9 / (2 * out.size * a.shape[1] + 2000)))
         return min(_elapsed(self.repeat, times, *operands) for _ in range(rounds)) / times
 
-    def scratch(self, k):
-        size = scratch_bytes(self.element, k, self.target)
+    def scratch(self, n, k):
+        size = scratch_bytes(self.element, n, k, self.target)
         raw = np.empty(size + 64, np.uint8)
         return raw[-raw.ctypes.data % 64 :][:size]
 

@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from gemm_harness import gemm, kernel_text  # noqa: E402
 
 import weft  # noqa: E402
-from weft.compiler.emit.gemm import Tiling, emit_gemm, scratch_bytes  # noqa: E402
+from weft.compiler.emit.gemm import emit_gemm, scratch_bytes  # noqa: E402
+from weft.compiler.emit.gemm_tiles import Tiling  # noqa: E402
 from weft.compiler.emit.gemv import emit_gemv  # noqa: E402
 from weft.compiler.target import AVX2, AVX512
 
@@ -214,6 +215,49 @@ def test_columns_that_collide_in_the_cache_are_the_same_chains(element, row):
             assert (gemm(element)(a[:1], wide[:, :k].T) == gemm(element)(a, b)[:1]).all()
 
 
+# --- operands that are cut to fit the caches (emit/gemm_blocks.py) ----------------------------------------------------
+def transposed_with_colliding_lines(x, row=512):
+    """The same values as the transpose of rows that lie a multiple of 2 KB apart."""
+    wide = np.full((x.shape[1], row), np.nan, x.dtype)
+    wide[:, : x.shape[0]] = x.T
+    return wide[:, : x.shape[0]].T
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize(
+    "m, n, k",
+    [(131, 90, 1030), (130, 1100, 17), (53, 66, 21), (7, 64, 530), (70, 64, 515), (48, 513, 3), (129, 17, 700)],
+)
+def test_products_in_blocks_are_the_same_chains(element, m, n, k):
+    """With several stretches, several pieces of columns, rows that fill no block, and turned rows of A. The kernel for
+    AVX-512 cuts nothing."""
+    a, b = matrices(element, m, n, k)
+    whole = gemm(element, AVX512)(a, b)
+    kernel = gemm(element, AVX2)
+    lefts = [*layouts(a), transposed_with_colliding_lines(a), np.repeat(a, 2, axis=0)[::2]]
+    rights = [*layouts(b), transposed_with_colliding_lines(b.T, 1536).T]
+    for left in lefts:
+        for right in rights:
+            assert (kernel(left, right) == whole).all()
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_a_product_in_blocks_writes_its_scratch_and_reads_its_operands_only(element):
+    kernel = gemm(element, AVX2)
+    m, n, k, row = 53, 66, 21, 512
+    memory = before_a_forbidden_page((k - 1) * row + m, kernel.dtype)
+    a, b = matrices(element, m, n, k)
+    left = np.lib.stride_tricks.as_strided(memory, (m, k), (memory.itemsize, row * memory.itemsize))
+    left[:] = a
+    size = scratch_bytes(element, n, k, AVX2)
+    guarded = np.full(size + 4096, 0xA5, np.uint8)
+    start = -guarded.ctypes.data % 64 + 1024
+    out = np.empty((m, n), kernel.dtype)
+    kernel.function(*kernel.arguments(left, b, out, guarded[start:]))
+    assert (out == kernel(a, b)).all()
+    assert (guarded[:start] == 0xA5).all() and (guarded[start + size :] == 0xA5).all()
+
+
 # --- memory -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("element, k", [("f32", 211), ("f64", 107)])
 def test_few_rows_of_a_large_operand_are_the_same_chains(element, k):
@@ -240,7 +284,7 @@ def test_only_the_result_and_the_stated_scratch_are_written(element, target):
     for m, n, k in [*ragged_shapes(15), (1, 70, 9), (70, 1, 9), (300, 33, 1100)]:
         a, b = matrices(element, m, n, k)
         frame = np.full((m + 2, n + 40), 7, kernel.dtype)
-        size = scratch_bytes(element, k, target)
+        size = scratch_bytes(element, n, k, target)
         memory = np.full(size + 4096, 0xA5, np.uint8)
         start = -memory.ctypes.data % 64 + 1024
         inner = frame[1:-1, 20:-20]
@@ -257,8 +301,9 @@ def test_only_the_result_and_the_stated_scratch_are_written(element, target):
 def test_what_the_scratch_held_before_takes_no_part(element, target):
     """Five columns are computed as eight; the other three are zeros or a column once more."""
     kernel = gemm(element, target)
-    scratch = kernel.scratch(13)
-    padding = scratch.view(kernel.dtype).reshape(16, -1)[:13, 5:8]
+    scratch = kernel.scratch(5, 13)
+    width = Tiling(element, target).panels[0]
+    padding = scratch.view(kernel.dtype)[: 13 * width].reshape(13, width)[:, 5:8]
     for right in layouts(matrices(element, 9, 5, 13)[1]):
         scratch[:] = 0xFF
         a, out = matrices(element, 9, 5, 13)[0], np.empty((9, 5), kernel.dtype)

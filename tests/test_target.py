@@ -18,7 +18,7 @@ from weft.runtime.code import jit
 COMPILER = Path(__file__).parent.parent / "compiler"
 # Constants that look like a processor's and are none, with the reason.
 ALLOWED = {
-    "_QUAD_BYTES": "how the product with a vector shuffles, whatever the vectors",
+    "QUAD_BYTES": "how the product with a vector shuffles, whatever the vectors",
     "VIRTUAL_LANES": "the order of sums",
     "_TURN_BYTES": "a multiple of the panels of all processors",
     "_PART_NS": "how long a person waits for Ctrl-C",

@@ -26,7 +26,8 @@ from ..target import AVX2, AVX512
 from ..vmath.exponential import EXP_NORMAL, exp_of_reduced, reduce_by_log2
 from ..vmath.pieces import times_pow2
 from .builder import I64, PTR, Builder, Type
-from .gemm import Tiling, call_strips, emit_products, emit_tiles, scratch_bytes
+from .gemm import emit_products, panel_bytes
+from .gemm_tiles import Tiling, call_strips, emit_tiles
 from .reduce import BLOCK_ELEMENTS, VIRTUAL_LANES, combine_lanes
 
 _LANES = VIRTUAL_LANES
@@ -60,7 +61,7 @@ def _stride(n_keys, size):
 def _products_scratch(element, *depths):
     # The routine is the runtime's: it may have wider vectors than the program.
     deepest = depths[0] if is_open(depths[0]) else max(depths)
-    return max(scratch_bytes(element, deepest, target) for target in (AVX2, AVX512)) + 64
+    return max(panel_bytes(element, deepest, target) for target in (AVX2, AVX512)) + 64
 
 
 # --- routines ---------------------------------------------------------------------------------------------------------

@@ -18,14 +18,12 @@ inserting, blending and permuting took the same time in all mixtures, and 64-byt
 columns first, or copying them to where they do not collide, took 1.7 times as long.
 """
 
-from ..target import LEVEL1_BYTES, LEVEL1_WAYS, LINE_BYTES
+from ..target import LEVEL1_BYTES, LINE_BYTES
 from .builder import I32, I64, PTR, Builder, Reg, Type
-from .gemm import PRODUCT, Tiling
-from .gemm_pack import pack_lanes, zip_groups
+from .gemm_pack import QUAD_BYTES, collide, load_quads, pack_lanes
+from .gemm_tiles import PRODUCT, Tiling
 
 _STRETCH = [("a", PTR), ("a_col", I64), ("b", PTR), ("b_step", I64), ("c", PTR), ("n", I64), ("k", I64)]
-
-_QUAD_BYTES = 16  # what is read of a column at a time: shuffles inside 16 bytes are the cheapest
 
 
 def emit_gemv(module, element, target):
@@ -180,7 +178,7 @@ _BLOCK = [("a", PTR), ("a_col", I64), ("b", PTR), ("b_col", I64), ("c", PTR), ("
 
 def _least_for_columns(element):
     """The smallest n and k that `_emit_columns` serves."""
-    return pack_lanes(element), _QUAD_BYTES // Type(element).element_bytes
+    return pack_lanes(element), QUAD_BYTES // Type(element).element_bytes
 
 
 def _emit_columns(module, tiling):
@@ -194,20 +192,11 @@ def _emit_columns(module, tiling):
     wide, narrow = _emit_wide(module, t, finish), _emit_narrow(module, t, finish)
     b = Builder(module, f"weft_gemv_{t.element}_columns", _STRETCH, linkage="internal")
     _, _, _, b_col, _, n, _ = b.arguments
-    collide = _collide(b, b.mul(b_col, b.i64(t.element_bytes)))
-    takes_wide = b.and_(b.cmp("le", b.i64(_WIDE * t.lanes), n), b.not_(collide))
+    colliding = collide(b, b.mul(b_col, b.i64(t.element_bytes)))
+    takes_wide = b.and_(b.cmp("le", b.i64(_WIDE * t.lanes), n), b.not_(colliding))
     b.call("void", b.select(takes_wide, Reg(f"@{wide}", PTR), Reg(f"@{narrow}", PTR)), b.arguments)
     b.finish()
     return b.name
-
-
-def _collide(b, step):
-    """Whether columns `step` bytes apart fall into the same few sets of a level-1 cache of 64 x 8 lines of 64 bytes.
-
-    With 16 bytes to spare either way: at 4096 bytes four groups read 9 GB/s, two apart from each other 39.
-    """
-    near = b.and_(b.add(step, b.i64(16)), b.i64(LEVEL1_BYTES // LEVEL1_WAYS // 2 - 1))
-    return b.cmp("le", near, b.i64(32))
 
 
 def _emit_wide(module, t, finish):
@@ -215,7 +204,7 @@ def _emit_wide(module, t, finish):
     b = Builder(module, f"weft_gemv_{t.element}_columns_wide", _STRETCH, linkage="internal")
     a, a_col, right, b_col, c, n, k = b.arguments
     size, width = t.element_bytes, _WIDE * t.lanes
-    whole = b.and_(k, b.i64(-_QUAD_BYTES // size))
+    whole = b.and_(k, b.i64(-QUAD_BYTES // size))
     steps = [b.mul(b_col, b.i64(r)) for r in range(t.lanes)]
     last = b.sub(n, b.i64(width))
     with b.loop(0, n, width) as j:
@@ -239,11 +228,11 @@ def _emit_narrow(module, t, finish):
     b = Builder(module, f"weft_gemv_{t.element}_columns_narrow", _STRETCH, linkage="internal")
     a, a_col, right, b_col, c, n, k = b.arguments
     size, none = t.element_bytes, b.i64(0)
-    whole = b.and_(k, b.i64(-_QUAD_BYTES // size))
+    whole = b.and_(k, b.i64(-QUAD_BYTES // size))
     takes_two = b.cmp("le", b.i64(2 * t.lanes), n)
     block = b.select(takes_two, Reg(f"@{two}", PTR), Reg(f"@{one}", PTR))
     width = b.select(takes_two, b.i64(2 * t.lanes), b.i64(t.lanes))
-    apart = b.and_(takes_two, _collide(b, b.mul(b_col, b.i64(size))))
+    apart = b.and_(takes_two, collide(b, b.mul(b_col, b.i64(size))))
     lag = b.select(apart, b.intrinsic("smin", whole, b.i64(_LAG_BYTES // size)), none)
     most = b.sub(whole, lag)
     with b.loop(0, n, width) as j:
@@ -282,7 +271,7 @@ def _emit_block(module, t, groups):
 
 def _add_quads(b, t, factors, places, sums, k, steps, prefetch=None):
     """k further terms, in whole quads, of the chains of all groups, which share the factors or have their own."""
-    a_col, size, quad = b.arguments[1], t.element_bytes, _QUAD_BYTES // t.element_bytes
+    a_col, size, quad = b.arguments[1], t.element_bytes, QUAD_BYTES // t.element_bytes
     n_factors, groups = len(factors), len(places)
     with b.loop(0, k, quad, [*factors, *places, *sums]) as (p, state):
         factors, values = state.values[:n_factors], state.values[n_factors:]
@@ -292,7 +281,7 @@ def _add_quads(b, t, factors, places, sums, k, steps, prefetch=None):
         factors, loaded = zip(*(_load_factors(b, t, x, a_col, quad) for x in factors))
         following = []
         for g, (place, total) in enumerate(zip(places, sums)):
-            for factor, row in zip(loaded[g % n_factors], _load_quads(b, t, place, steps)):
+            for factor, row in zip(loaded[g % n_factors], load_quads(b, t, place, steps)):
                 total = b.fma(factor, row, total)
             following.append(total)
         state.next([*factors, *(b.offset(place, quad, size) for place in places), *following])
@@ -308,23 +297,11 @@ def _load_factors(b, t, x, a_col, count):
     return x, factors
 
 
-def _load_quads(b, t, place, steps):
-    """16 bytes of each column of a group, as vectors of one element of each.
-
-    The second half of a vector is inserted from memory, so that the shuffles that remain stay inside 16 bytes.
-    """
-    quad = Type(t.element, _QUAD_BYTES // t.element_bytes)
-    here = b.freeze(place)
-    halves = [b.load(b.offset(here, step, t.element_bytes), quad) for step in steps]
-    vectors = [b.shuffle(x, y, range(t.lanes)) for x, y in zip(halves, halves[quad.lanes :])]
-    return zip_groups(b, vectors, 1, quad.lanes)
-
-
 def _emit_finish(module, t):
     """A function for the terms that fill no quad: the last quad of the columns without what was added before."""
     b = Builder(module, f"weft_gemv_{t.element}_columns_finish", _STRETCH, linkage="internal")
     a, a_col, right, b_col, c, n, k = b.arguments
-    size, quad = t.element_bytes, _QUAD_BYTES // t.element_bytes
+    size, quad = t.element_bytes, QUAD_BYTES // t.element_bytes
     start, added = b.sub(k, b.i64(quad)), b.and_(k, b.i64(-quad))
     steps = [b.mul(b_col, b.i64(r)) for r in range(t.lanes)]
     _, factors = _load_factors(b, t, b.offset(a, b.mul(a_col, start), size), a_col, quad)
@@ -332,7 +309,7 @@ def _emit_finish(module, t):
         target = b.offset(c, j, size)
         total = b.load(target, t)
         place = b.offset(right, b.add(b.mul(j, b_col), start), size)
-        for i, row in enumerate(_load_quads(b, t, place, steps)):
+        for i, row in enumerate(load_quads(b, t, place, steps)):
             is_new = b.cmp("le", added, b.add(start, b.i64(i)))
             total = b.select(is_new, b.fma(factors[i], row, total), total)
         b.store(total, target)
@@ -360,7 +337,7 @@ def _prefetcher(b, t, columns, b_col, steps):
             for i in range(t.lanes):
                 b.call("void", "llvm.prefetch.p0", [b.offset(line, i, LINE_BYTES), read, keep, data])
         with b.when(b.not_(close)):
-            turn = b.and_(b.ashr(p, b.i64((_QUAD_BYTES // size).bit_length() - 1)), b.i64(_WIDE - 1))
+            turn = b.and_(b.ashr(p, b.i64((QUAD_BYTES // size).bit_length() - 1)), b.i64(_WIDE - 1))
             there = b.freeze(b.offset(b.offset(place, b.mul(turn, group), size), _AHEAD_BYTES, 1))
             for step in steps:
                 b.call("void", "llvm.prefetch.p0", [b.offset(there, step, size), read, keep, data])

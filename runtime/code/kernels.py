@@ -308,7 +308,7 @@ def product_address(dtype, shape, k):
     """(address of the kernel, bytes of scratch memory) of `product`."""
     element = "f32" if dtype == np.float32 else "f64"
     find = gemv_address if 1 in shape[-2:] else gemm_address
-    return find(element), _scratch_bytes(element, k, jit.kernel_target()) + 64
+    return find(element), _scratch_bytes(element, shape[-1], k, jit.kernel_target()) + 64
 
 
 def product(dtype, shape, k):
@@ -320,7 +320,7 @@ def product(dtype, shape, k):
     function = _functions.get((find, element))
     if function is None:
         function = _functions[find, element] = ctypes.PYFUNCTYPE(None, *_GEMM_TYPES)(find(element))
-    return function, _scratch_bytes(element, k, jit.kernel_target()) + 64
+    return function, _scratch_bytes(element, shape[-1], k, jit.kernel_target()) + 64
 
 
 # Products are computed in stretches of so many multiplications, so that Ctrl-C need not wait for all of it; others may
