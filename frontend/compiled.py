@@ -33,7 +33,7 @@ from .runtime.replay.usual_learning import usual_frame
 from .runtime.state.modes import state, watching
 from .signatures import WARNED_AT, Recordings, anew_often, difference, eager_from_now, flattened, out_of_paths
 from .trials import Trials
-from .ways import ways_of
+from .ways import AFTER_NEW, ways_of
 
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")  # all the same here
 
@@ -190,7 +190,7 @@ class CompiledFunction(Trials):
         frame, began = Frame(recording), perf_counter()
         structure, types = arguments_of(args, kwargs)
         result = run(frame, self._function, args, kwargs, tensors)
-        recording.followed = min(recording.followed, perf_counter() - began)
+        recording.followed = (*recording.followed[1 - AFTER_NEW :], perf_counter() - began)
         self._took(args, kwargs, self._learn(frame, structure, types))
         if recording.calls == recording.n_followed == ALL_FOLLOWED:
             self._ask_soon()

@@ -1,9 +1,10 @@
 """Whether the calls of a compiled function are replayed, or run eagerly where that is quicker.
 
 Beginning and ending a replayed call takes about a microsecond, an eager op a fifth of one. So a function of a few small
-ops can be quicker without the decorator, and so can one that leaves its programs in the middle again and again. The
-results are the same bits; so a function that has been called some dozens of times is timed, in blocks of calls that go
-the one way and the other, and takes the quicker one from then on.
+ops can be quicker without the decorator, and so can one that leaves its programs in the middle again and again, or
+whose time goes into Python that eager mode need not run. The results are the same bits; so a function that has been
+called some dozens of times is timed, in blocks of calls that go the one way and the other, and takes the quicker one
+from then on: unless its calls take less than their ops could take eagerly.
 
 So is one whose calls go many ways: whose loops end after other numbers of steps, whose masks choose other numbers of
 rows. What is new costs hundreds of microseconds each time, and milliseconds if it is compiled.
@@ -12,9 +13,11 @@ Whatever is quicker now may not be for ever, so there is another trial after a w
 takes for the time that trials lose to be half a hundredth of all.
 """
 
+from math import inf
 from time import perf_counter
 
-from .runtime.programs.recording import BACKWARD, GRADIENTS, UPDATE
+from .runtime.code import made_here
+from .runtime.programs.recording import BACKWARD, GRADIENTS, INPUT, UPDATE
 from .runtime.state.tensor import Tensor
 
 # So many calls come before the first trial, and so many times as many before each further one.
@@ -29,14 +32,17 @@ REPLAYED, EAGER, WARMING = "replayed", "eager", "warming"
 _N = 12
 TRIAL = (*[REPLAYED] * _N, *[WARMING] * 2 * _N, *([EAGER] * _N + [REPLAYED] * _N) * 2)
 _HALF_WAY = 4 * _N
-# More steps than these are quicker replayed; one that goes backwards or updates is many ops.
-_FEW_STEPS = 16
-# Where a replayed call takes so many seconds, its beginning and end are nothing.
-_LONG = 100e-6
-_LONG_IN_PYTHON = 2e-3  # if it goes through Python of the user on its way back
-# A trial ends half-way where eager calls take so much longer, and where all of them took so many seconds; more of them
-# where a call that is replayed may take some milliseconds as well.
-_CLEARLY, _SECONDS, _MORE_SECONDS = 8, 0.1, 0.4
+# No eager op takes less than so many seconds, nor does what becomes of it in a backward, or a row of an update. A call
+# that is replayed in less than its steps take is quicker so.
+_OP, _OP_BACK, _ROW = 0.25e-6, 0.75e-6, 0.5e-6
+# A trial ends half-way where eager calls take so many times as long, and before that where all but one of them took so
+# many seconds and the quickest of the last two took twice as long as replays; later where calls that are replayed may
+# take some milliseconds as well. A first one that takes _ONCE ends it too. Of calls that take so long either way fewer
+# are tried.
+_CLEARLY, _SECONDS, _MORE_SECONDS, _ONCE, _LONGER_THAN = 8, 0.1, 0.4, 2.0, 2
+_FEW = 2
+# Where calls take long, one way is quicker if it takes less than so much of the other: they differ by as much.
+_LONG, _MARGIN = 100e-6, 0.95
 # So does one where replays take so many times as long; where eager calls won the last trial, as soon as it is certain
 # that replays take even longer than so many times what those took, and so many seconds.
 _HALF, _HOPELESS, _HOPELESS_SECONDS = 2, 4, 200e-6
@@ -54,7 +60,7 @@ _LOOKED_AT_EVERY, _FEWEST, _MOST = 2e-3, 16, 4096
 class Contest:
     """is_eager: whether calls run eagerly; for_nodes: they do because each would have to be run again for its nodes.
     pause: how many calls come before the next trial. seconds: what calls of the last trial took, by way. limit: of
-    calls that take longer replayed, nobody asks. goes_many_ways: why there is a trial; followed: what says how many
+    calls that take less replayed, nobody asks. goes_many_ways: why there is a trial; followed: what says how many
     calls were followed step by step, and how many there were when it was asked last. eager_before: what an eager call
     took in the last trial, if that was quicker and nothing has changed since. unasked: how many calls come before the
     next question, where there was nothing to find out. look_after: how many eager calls come before one that is
@@ -66,7 +72,7 @@ class Contest:
     )  # fmt: skip
 
     def __init__(self):
-        self.is_eager, self.for_nodes, self.pause, self.seconds, self.limit = False, False, AFTER, {}, _LONG
+        self.is_eager, self.for_nodes, self.pause, self.seconds, self.limit = False, False, AFTER, {}, 0.0
         self.goes_many_ways, self.followed, self.eager_before = False, (None, 0, 0), None
         self._n_tried = self._n_left = self._n_slow = 0
         self.look_after, self._slow, self.unasked = _FEWEST, 0.0, AFTER
@@ -75,11 +81,11 @@ class Contest:
         """How the next call of a trial is made; None: there is nothing to find out. usual: the UsualFrame that it is
         expected to use."""
         if self._n_tried == 0:
-            self.goes_many_ways, is_few = self._goes_many_ways(usual), may_be_quicker(usual)
-            if not self.goes_many_ways and not is_few:
+            self.goes_many_ways, may_be = self._goes_many_ways(usual), may_be_quicker(usual)
+            if not self.goes_many_ways and not may_be:
                 return None
             self.seconds = {REPLAYED: [], EAGER: [], WARMING: []}
-            self.limit = (_LONG_IN_PYTHON if runs_python(usual) else _LONG) if is_few else 0.0
+            self.limit = least_of_eager_calls(usual) if may_be else inf
         # Whoever calls in the middle of this, such as a finalizer, may come when the last one has just been timed.
         return TRIAL[self._n_tried] if self._n_tried < len(TRIAL) else None
 
@@ -113,7 +119,7 @@ class Contest:
         if self.is_eager:
             return self._look(seconds)
         self.seconds[way].append(seconds)
-        self._n_tried += 1
+        self._n_tried = self._next(way)
         if self._is_hopeless(way):
             return self.end(is_eager=True)
         if self._is_lost(way, seconds):
@@ -122,7 +128,20 @@ class Contest:
             return 0
         # Timing a call makes both ways slower, the eager one by up to a tenth of a microsecond more: a replay that
         # seems to be as quick is not.
-        return self.end(is_eager=self.typical(EAGER) < self.typical(REPLAYED))
+        eager, replayed = self.typical(EAGER), self.typical(REPLAYED)
+        return self.end(is_eager=eager < (replayed if replayed < _LONG else _MARGIN * replayed))
+
+    def _next(self, way):
+        """Where the trial goes on."""
+        n = self._n_tried + 1
+        n_in_block = next((k for k, other in enumerate(TRIAL[n - 1 :: -1]) if other is not way), n)
+        if n_in_block >= _FEW and sum(self.seconds[way]) > self._most_seconds():
+            while n < len(TRIAL) and TRIAL[n] is way:
+                n += 1
+        return n
+
+    def _most_seconds(self):
+        return _MORE_SECONDS if self.goes_many_ways else _SECONDS
 
     def _is_hopeless(self, way):
         """Whether it is certain that replays are much slower still than the eager calls of the last trial."""
@@ -145,11 +164,15 @@ class Contest:
                 return False
             # Where eager calls have won before, replays that take long are no reason to go back to them.
             is_asked = self._n_tried == TRIAL.index(WARMING) and self.eager_before is None
-            if is_asked and self.typical(REPLAYED) > self.limit:
-                return True
-        elif self._n_tried == _HALF_WAY and self.typical(EAGER) > _CLEARLY * self.typical(REPLAYED):
+            return is_asked and self.typical(REPLAYED) < self.limit
+        if self._n_tried == _HALF_WAY and self.typical(EAGER) > _CLEARLY * self.typical(REPLAYED):
             return True
-        return sum(self.seconds[way]) > (_MORE_SECONDS if self.goes_many_ways else _SECONDS)
+        took = self.seconds[way]
+        if len(took) == 1:
+            return way is WARMING and seconds > _ONCE
+        # One of them may have had to wait.
+        is_long = sum(took) - max(took) > self._most_seconds()
+        return is_long and min(took[-2:]) > _LONGER_THAN * self.typical(REPLAYED)
 
     def needs_nodes(self):
         """Calls need nodes, which eager ones have from the start. Returns how many run eagerly before one that does
@@ -219,20 +242,21 @@ def _lower_mean(seconds, part, whole):
 
 
 def may_be_quicker(usual):
-    """Whether calls like this can be quicker in eager mode: of few ops, with no history for a backward outside; or with
-    Python of the user in a backward."""
-    if usual is None or usual.outside is not None:
-        return False
-    if runs_python(usual):
-        return True
-    return len(usual.entries) <= _FEW_STEPS and not any(
-        entry.op in (BACKWARD, GRADIENTS, UPDATE) for entry in usual.entries
-    )
+    """Whether it can be seen that calls like this are quicker in eager mode: not if a backward outside is to come."""
+    return usual is not None and usual.outside is None
 
 
-def runs_python(usual):
-    """Whether a backward in such calls goes through Python of the user, and all that stands around that."""
-    return any(walk.walk.meetings for walk in usual.walks)
+def least_of_eager_calls(usual):
+    """Seconds that such a call takes in eager mode, at the very least."""
+    seconds = n_ops = 0
+    for entry in usual.entries:
+        if entry.op in (BACKWARD, GRADIENTS):
+            seconds += _OP_BACK * n_ops
+        elif entry.op is UPDATE:
+            seconds += _ROW * entry.attributes.n_rows
+        elif entry.op is not None and entry.op is not INPUT:
+            n_ops += 1
+    return seconds + _OP * n_ops
 
 
 def has_history(result):
@@ -245,7 +269,7 @@ def has_history(result):
 
 
 def timed(function, args, kwargs):
-    """(what a call gives, its seconds)."""
-    began = perf_counter()
+    """(what a call gives, its seconds). What is compiled once for all eager calls to come is no part of these."""
+    made, began = made_here.total(), perf_counter()
     result = function(*args, **kwargs)
-    return result, perf_counter() - began
+    return result, perf_counter() - began - (made_here.total() - made)

@@ -2,6 +2,7 @@
 then what was compiled."""
 
 import inspect
+from math import inf
 from typing import NamedTuple
 
 from .notebooks import Text
@@ -68,7 +69,7 @@ def breaks(recordings, function=None):
             reason, line = recording.not_replayed
             key = f"every call is followed step by step: {reason}", line
             counts[key] = counts.get(key, 0) + recording.calls
-            costs.setdefault(key, []).append(recording.followed)
+            costs.setdefault(key, []).append(min(recording.followed, default=inf))
     return tuple(_break(key, count, costs.get(key)) for key, count in counts.items())
 
 

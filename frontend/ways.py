@@ -6,11 +6,17 @@ depends on the sizes. The results are the same bits, so it is measured: some cal
 
 import time
 
+from .runtime.code import made_here
+
 # So many calls have been like none that can be replayed, or would have been by now; fewer will do where the quickest
 # of them took so many seconds, which stand for a call that was tried: one that compiles, and cannot be replayed, has
-# paid for what eager mode does hundreds of times meanwhile.
-AFTER, AFTER_LONG, LONG = 16, 2, 0.25
+# paid for what eager mode does hundreds of times meanwhile. Where nothing is known to stand against replays, one more:
+# the first calls of a step are compiled once without and once with the optimizer's state.
+AFTER, AFTER_LONG, AFTER_NEW, LONG = 16, 2, 3, 0.25
 _TRIALS = 5
+# So many eager calls come before one counts: native code takes over what has come some times. Fewer do where they have
+# taken so many seconds and do not become quicker.
+WARMING, _WARM_SECONDS = 20, 0.5
 # Eager calls that take so many times as long are not tried any further, once they have taken so long. The first ones
 # also load or compile kernels and make plans, which takes up to _ONCE seconds: a call shorter than that says nothing
 # while each takes less than _SETTLED of the one before.
@@ -27,13 +33,14 @@ _NOTHING = {}
 
 
 class Ways:
-    """What was measured of the calls of a recording: seconds of the last few that were `followed`, and `eager` ones.
-    is_eager: whether eager mode was quicker; None: not known yet."""
+    """What was measured of the calls of a recording: seconds of the last few that were `followed`, and `eager` ones,
+    and of those that came before them, `warming`. is_eager: whether eager mode was quicker; None: not known yet."""
 
-    __slots__ = ("followed", "eager", "is_eager", "n_left", "n_calls")
+    __slots__ = ("followed", "eager", "warming", "is_eager", "n_left", "n_calls")
 
     def __init__(self, *followed):
-        self.followed, self.eager, self.is_eager, self.n_left, self.n_calls = list(followed), [], None, 0, _AGAIN
+        self.followed, self.eager, self.warming = list(followed), [], []
+        self.is_eager, self.n_left, self.n_calls = None, 0, _AGAIN
 
     def call_eagerly(self):
         """Whether the next call goes that way."""
@@ -41,18 +48,34 @@ class Ways:
             self.n_left -= 1
             if self.n_left > 0:
                 return self.is_eager
-            self.followed, self.eager, self.is_eager = [], [], None
+            self.followed, self.eager, self.warming, self.is_eager = [], [], [], None
         return len(self.eager) < len(self.followed)
 
     def run(self, seconds, function, args, kwargs=_NOTHING):
         """function(*args, **kwargs), which is one way; its time goes into that list."""
         if self.is_eager is not None:
             return function(*args, **kwargs)
-        started = time.perf_counter()
+        made, started = made_here.total(), time.perf_counter()
         result = function(*args, **kwargs)
-        seconds.append(time.perf_counter() - started)
-        self._decide()
+        taken = time.perf_counter() - started
+        # What was compiled for all eager calls to come is no part of one.
+        self._has_taken(seconds, taken - (made_here.total() - made) if seconds is self.eager else taken)
         return result
+
+    def _has_taken(self, way, seconds):
+        if way is self.eager and self._is_warming():
+            self.warming.append(seconds)
+            if not _is_clear(self.warming, min(self.followed)):
+                return
+        way.append(seconds)
+        self._decide()
+
+    def _is_warming(self):
+        """Whether eager calls are still becoming quicker."""
+        tried = self.warming
+        if len(tried) >= WARMING:
+            return False
+        return sum(tried) <= _WARM_SECONDS or len(tried) < 2 or tried[-1] <= _SETTLED * tried[-2]
 
     def _decide(self):
         if not self.eager:
@@ -64,7 +87,7 @@ class Ways:
         if len(self.eager) == _TRIALS or is_clear or is_as_before:
             self.is_eager = eager < followed
             slower = self.followed if self.is_eager else self.eager
-            lost = len(slower) * abs(followed - eager)
+            lost = (len(slower) + (0 if self.is_eager else len(self.warming))) * abs(followed - eager)
             self.n_left = max(self.n_calls, int(lost / (_SHARE * max(min(eager, followed), _TICK))))
             self.n_calls *= _LONGER
 
@@ -85,11 +108,17 @@ def ways_of(recording):
     if recording.ways is None:
         if recording.fullgraph or recording.replays or not _is_worth_asking(recording):
             return None
-        recording.ways = Ways(recording.followed) if recording.followed > LONG else Ways()
+        # Where even the quickest of the last ones took long, they stand for calls that are tried.
+        recording.ways = Ways(*recording.followed) if _took_long(recording) else Ways()
     return recording.ways
 
 
 def _is_worth_asking(recording):
-    if recording.not_replayed is None:
-        return False
-    return recording.calls >= AFTER or recording.calls >= AFTER_LONG and recording.followed > LONG
+    if _took_long(recording):
+        n = AFTER_NEW if recording.not_replayed is None else AFTER_LONG
+        return recording.compiled_long or recording.calls >= n
+    return recording.not_replayed is not None and recording.calls >= AFTER
+
+
+def _took_long(recording):
+    return min(recording.followed, default=0.0) > LONG

@@ -4,8 +4,9 @@ import pytest
 
 import weft
 from weft import trials
+from weft.runtime.code import made_here
 from weft.runtime.replay.frame_usual import UsualFrame
-from weft.ways import AFTER, AFTER_LONG, Ways
+from weft.ways import AFTER, AFTER_LONG, AFTER_NEW, WARMING, Ways
 
 WEIGHTS = weft.randn(4, 4, dtype=weft.float64)
 
@@ -80,17 +81,17 @@ def clock(monkeypatch):
 
 def test_both_ways_are_tried_in_turn_and_the_quicker_one_is_taken(clock):
     ways = Ways()
-    assert taken(ways, 10, 1e-4, 5e-4, clock) == [False, True] * 5
+    assert taken(ways, 10 + WARMING, 1e-4, 5e-4, clock) == [False, *[True] * WARMING, True, *[False, True] * 4]
     assert ways.is_eager and ways.described() == "100 us against 500 us followed step by step"
     assert all(taken(ways, 60, 1e-4, 5e-4, clock))
 
 
 def test_after_a_while_they_are_tried_again(clock):
     ways = Ways()
-    taken(ways, 10, 1e-4, 5e-4, clock)
-    later = taken(ways, 6000, 1e-4, 1e-5, clock)
+    taken(ways, 10 + WARMING, 1e-4, 5e-4, clock)
+    later = taken(ways, 30_000, 1e-4, 1e-5, clock)
     assert later[0] and not later[-1]
-    assert 0 < sum(later[1100:]) < 20  # tried more and more seldom
+    assert 0 < sum(later[1100:]) < 100  # tried more and more seldom
 
 
 @pytest.mark.parametrize("eager, followed", [(1e-5, 1e-3), (1e-3, 1e-5)])
@@ -108,9 +109,63 @@ def test_slow_eager_calls_are_not_tried_for_long(clock):
 
 def test_what_the_first_eager_calls_take_to_get_ready_does_not_count(clock):
     ways = Ways()
-    for eager in (0.4, 0.1, 0.03, 0.001, 0.001):  # kernels are loaded, then plans are made
-        assert taken(ways, 2, eager, 0.01, clock) == [False, True]
+    assert taken(ways, 1, 0.4, 0.01, clock) == [False]
+    for eager in (0.4, 0.1, 0.03, 0.001):  # kernels are loaded, then plans are made
+        assert taken(ways, 1, eager, 0.01, clock) == [True] and ways.is_eager is None
+    taken(ways, 10, 0.001, 0.01, clock)
     assert ways.is_eager and all(taken(ways, 10, 0.001, 0.01, clock))
+
+
+def test_what_is_compiled_for_all_eager_calls_to_come_is_no_part_of_them(clock, monkeypatch):
+    monkeypatch.setattr(made_here, "seconds", {})
+
+    def compiles_once():
+        clock.wait(30.0 if not made_here.seconds else 0.001)
+        made_here.seconds["kernels"] = 29.999
+
+    ways = Ways(1.0, 1.0)
+    for _ in range(WARMING + 1):
+        assert ways.call_eagerly()
+        ways.run(ways.eager, compiles_once, ())
+    assert ways.is_eager and max(ways.warming) < 0.01
+
+
+def test_calls_that_need_new_programs_each_time_end_up_in_eager_mode(monkeypatch):
+    """No two are alike, so that nothing is known that stands against replays; each of them takes long."""
+    monkeypatch.setattr("weft.ways.LONG", 1e-9)
+    monkeypatch.setattr("weft.ways._CLEARLY", 0.0)
+    monkeypatch.setattr("weft.ways._SECONDS", 0.0)
+
+    def search(x, n):
+        for _ in range(n):
+            x = (x * 0.5).tanh()
+            if x.sum().item() > 100:
+                break
+        return x
+
+    compiled, x = weft.compile(search), weft.randn(4)
+    for k in range(12):
+        assert compiled(x, k + 1).tolist() == search(x, k + 1).tolist()
+    (recording,) = compiled.recordings
+    assert recording.calls <= AFTER_NEW + 2 and recording.ways is not None
+
+
+def test_programs_of_one_call_that_take_too_long_are_the_last_ones(monkeypatch):
+    monkeypatch.setattr("weft.runtime.record.frame_flush.MOST_SECONDS_ANEW", 0.0)
+
+    def search(x):
+        seen = []
+        for k in range(6):
+            x = (x * (k + 1)).tanh()
+            seen.append(x.sum().item())
+        return x, seen
+
+    compiled, x = weft.compile(search), weft.randn(4)
+    for _ in range(4):
+        (got, seen), (expected, also) = compiled(x), search(x)
+        assert got.tolist() == expected.tolist() and seen == also
+    (recording,) = compiled.recordings
+    assert recording.compiled_long and "took more than 0 s to compile" in compiled.explain()
 
 
 def test_an_error_is_no_measurement(clock):
@@ -128,8 +183,7 @@ def test_when_tried_again_one_call_that_takes_much_longer_is_enough():
         n = 0
         while ways.is_eager is None:
             is_eager = ways.call_eagerly()
-            (ways.eager if is_eager else ways.followed).append(eager if is_eager else followed)
-            ways._decide()
+            ways._has_taken(ways.eager if is_eager else ways.followed, eager if is_eager else followed)
             n += not is_eager
         return n
 
@@ -143,7 +197,7 @@ def test_when_tried_again_one_call_that_takes_much_longer_is_enough():
 
 def test_calls_that_are_followed_far_too_slowly_are_left_at_once(clock):
     ways = Ways()
-    assert taken(ways, 5, 0.01, 3.0, clock) == [False, True, True, True, True]
+    assert taken(ways, 30, 0.01, 3.0, clock) == [False, *[True] * 29] and ways.is_eager
 
 
 def descending(compile, keeps, n=120):

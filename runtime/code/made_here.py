@@ -18,6 +18,11 @@ def timed(what):
         seconds[what] = seconds.get(what, 0.0) + perf_counter() - began - inside
 
 
+def total():
+    """All of it, in seconds."""
+    return sum(seconds.values())
+
+
 def lines():
     """For explain."""
     return [

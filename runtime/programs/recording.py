@@ -277,7 +277,7 @@ class Recording:
         "name signature fullgraph root n_branches n_not_added counter fallbacks programs last_entered expectation "
         "replays memories n_unlike refusals sizes in_background jobs derivatives n_meanwhile meanwhile openings "
         "costs n_followed followed not_replayed caught ways n_departed departed_at n_opened opened_since copies "
-        "when_opened has_failed parts_at"
+        "when_opened has_failed parts_at compiled_long"
     )
 
     def __init__(self, name, signature, fullgraph=False, sizes=None):
@@ -305,7 +305,7 @@ class Recording:
         self.openings = ()  # opening.py: which dimensions of its arguments may be supposed to change
         self.costs = {}  # (reason, line) -> seconds that what ran outside took, the least so far
         self.n_followed = 0  # how many calls were not replayed, or not to their end
-        self.followed = inf  # seconds that a call took that was followed step by step, the least so far
+        self.followed = ()  # seconds of the last few calls that were followed step by step
         self.not_replayed = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
         self.caught = {}  # caught.py of the frontend: places on the stack of a call -> in a `try`
         self.ways = None  # ways.py of the frontend: what is quicker, if they cannot
@@ -316,6 +316,7 @@ class Recording:
         self.copies = ()  # closed_again.py: steps of another recording that its first ops repeat
         self.when_opened = None  # a weak reference to what is called once most of them do
         self.has_failed = False  # whether a program for it could not be made
+        self.compiled_long = False  # whether a call was not followed to its end because its programs took too long
         self.parts_at = None  # (what differs, the line) where the first path beyond the limit began
 
     @property

@@ -90,7 +90,7 @@ class Frame(Connects, Watched):
         self.start = recording.root
         self.full = False  # no room for more paths: ops run eagerly from here on
         self.left = False  # so do they after too many reads, and what they make is not numbered any more
-        self.n_reads_anew = 0  # how many values were read in the middle for which a program had to be loaded
+        self.n_reads_anew = self.seconds_anew = 0  # values read in the middle that needed a program of their own
         self.closing = self.landed = False  # whether the call has ended; whether its last program has run
         self.graph_node = None  # a weak reference to the node of the finished call, if it has results to differentiate
         self.ends_freed = False  # whether the call has results whose history its own backward has freed

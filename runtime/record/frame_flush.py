@@ -23,6 +23,8 @@ from .interim import Interim
 # step goes another way in each call: hundreds of programs, each of which must be told from all others by the whole call
 # up to there, and most of which run once.
 MOST_READS_ANEW = 32
+# Nor several that take so many seconds to compile.
+SEVERAL, MOST_SECONDS_ANEW = 2, 5.0
 
 
 def what_is_needed(frame, closing):
@@ -112,13 +114,26 @@ def run_here(frame):
     step, n_programs, needed = frame.step, len(frame.recording.programs), what_is_needed(frame, closing=False)
     program = run(frame, needed)
     frame.flushes.append(Flush(step, needed, program, frame.held))
-    if len(frame.recording.programs) > n_programs:
+    made = frame.recording.programs[n_programs:]
+    if made and not frame.left:
         frame.n_reads_anew += 1
-        if frame.n_reads_anew > MOST_READS_ANEW and not frame.left:
-            frame.note(
-                f"more than {MOST_READS_ANEW} reads needed a program of their own: the rest of this call is eager"
-            )
-            frame.full = frame.left = True
+        frame.seconds_anew += sum(one.meta.get("seconds", 0.0) for one in made)
+        _leave_if_in_vain(frame)
+
+
+def _leave_if_in_vain(frame):
+    """The rest of a call that has needed many programs for what was read in the middle, or long ones, is eager. So
+    much for one call that is like none before: loops that end when they have converged, optimizers that search."""
+    is_long = frame.n_reads_anew >= SEVERAL and frame.seconds_anew > MOST_SECONDS_ANEW
+    if frame.n_reads_anew <= MOST_READS_ANEW and not is_long:
+        return
+    if is_long:
+        frame.recording.compiled_long = True
+        took = f"programs for what was read in the middle took more than {MOST_SECONDS_ANEW:g} s to compile"
+    else:
+        took = f"more than {MOST_READS_ANEW} reads needed a program of their own"
+    frame.note(f"{took}: the rest of this call is eager")
+    frame.full = frame.left = True
 
 
 _HAS_RUN = [0]  # what a program has returned that has run: no check has failed
