@@ -6,6 +6,7 @@ from test_background import bits, held_up, in_background, nothing_compiled_befor
 
 import weft
 from weft import nn
+from weft.runtime.programs import background
 
 assert nothing_compiled_before  # a fixture for all tests of this file too
 
@@ -43,7 +44,8 @@ def nobody_waits(monkeypatch):
     """What is compiled is compiled in the background."""
 
     def fails(meta, ir):
-        raise AssertionError("a call has waited for LLVM")
+        failures = [job.failure for job in background._jobs.values() if job.failure]
+        raise AssertionError(f"a call has waited for LLVM, and in the background failed {failures}")
 
     monkeypatch.setattr("weft.runtime.programs.program._compiled", fails)
 

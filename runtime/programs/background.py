@@ -86,13 +86,14 @@ def is_here():
 
 
 class Job:
-    """A program in the making. `found`: its (meta, machine code), None if there can be none."""
+    """A program in the making. `found`: its (meta, machine code), None if there can be none. `failure`: the error that
+    ended it, None if there was none."""
 
-    __slots__ = ("build", "text", "found", "has_failed", "is_done", "_done")
+    __slots__ = ("build", "text", "found", "failure", "is_done", "_done")
 
     def __init__(self, text, build):
         self.text, self.build = text, build
-        self.found, self.has_failed, self.is_done = None, False, False
+        self.found, self.failure, self.is_done = None, None, False
         self._done = threading.Event()
 
     def wait(self, seconds=None):
@@ -109,15 +110,15 @@ class Job:
             if made is not None:
                 meta, code = made[0], _compiled(*made)
                 self.found = {**meta, "source": "background", "seconds": time.perf_counter() - began}, code
-        except BaseException:
-            self.has_failed = True
+        except BaseException as error:
+            self.failure = error.with_traceback(None)
         with jit.compiling:
             if self.found is not None:
                 default_cache().put(self.text, pack(meta, code))
             self.end()
 
     def fail(self):
-        self.has_failed = True
+        self.failure = InterruptedError("the interpreter ends")
         self.end()
 
     def end(self):
@@ -146,7 +147,7 @@ def _compiled(meta, ir):
 def take(text):
     """(whether there is a Job that has made the program of a text or found that there is none; what it has found)."""
     job = _jobs.get(text)
-    if job is None or not job.is_done or job.has_failed:
+    if job is None or not job.is_done or job.failure:
         return False, None
     del _jobs[text]
     found, job.found = job.found, None
@@ -164,7 +165,7 @@ def begin(text, build):
             del _jobs[other.text]
         job = _jobs[text] = Job(text, build)
         _waiting.append(job)
-    if not job.has_failed:
+    if not job.failure:
         raise NotReady(job)
 
 
