@@ -66,7 +66,7 @@ class Program:
 
     def __init__(self, graph, **options):
         self.graph = graph
-        # The routines it calls are this processor's: they take the scratch memory that they need, not that of another's.
+        # The routines it calls are this processor's, and need the scratch memory that they need there.
         self.compiled = compile_graph(graph, **{"target": jit.kernel_target(), **options})
         self.library = jit.link(jit.compile_text(self.compiled.text))
         self.function = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.library.address("weft_program"))
