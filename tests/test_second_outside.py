@@ -3,6 +3,7 @@ mode, and what the program has not seen is found another way."""
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 from compiled_twin import error_of, leaf, twin
@@ -437,5 +438,33 @@ def test_what_the_calls_own_backward_has_freed_is_no_graph_without_the_leaf(allo
             with pytest.raises(RuntimeError, match="a second time"):
                 weft.autograd.grad(g.sum(), [w], allow_unused=allow_unused)
             yield w.grad, g.detach()
+
+    twin(scenario)()
+
+
+@pytest.mark.parametrize("through", ["leaf", "history"])
+def test_what_the_calls_own_backward_has_freed_leads_only_where_it_did(through):
+    """Gradients for a tensor that a result was not computed from are none; for one that it was, an error."""
+
+    def scenario(compile):
+        w = weft.randn(3, requires_grad=True)
+
+        @compile
+        def step(x, unused):
+            y = w * x
+            y.square().sum().backward()
+            return (y * w).sum(), unused
+
+        for _ in range(8):
+            x, unused = weft.randn(3, requires_grad=True), weft.randn(3, requires_grad=True)
+            given = x if through == "leaf" else x * 2.0
+            result, _ = step(given, unused)
+            found = weft.autograd.grad(result, [unused], allow_unused=True, retain_graph=True)
+            for wanted in (w, x):
+                with pytest.raises(RuntimeError, match="a second time"):
+                    weft.autograd.grad(result, [wanted], allow_unused=True, retain_graph=True)
+            yield result.detach(), w.grad, found, x.grad
+            first, q = partial(step, given.detach()), unused.detach()
+            yield weft.func.jvp(first, (q,), (q,), has_aux=True)[:2]
 
     twin(scenario)()

@@ -61,11 +61,16 @@ class FreedCall:
 
 
 class FreedNode(StepNode):
-    """The node of one of these results."""
+    """The node of one of these results. It never runs, and its edges say which passes would have it run."""
 
     __slots__ = ()
-    released = may_lead_anywhere = True
+    released = True
     register_hook, register_prehook = BaseNode.register_hook, BaseNode.register_prehook
+
+    def __init__(self, frame, vid):
+        edges = tuple([frame.edge_out(leaf) for leaf in frame_autograd.reach(frame, [vid])[1]])
+        super().__init__(frame, vid)  # after these, so that it comes before what they lead to in a pass
+        self.edges = edges
 
 
 class CallNode(BaseNode):
