@@ -41,6 +41,12 @@ _HANDED_ON = {
         "eps:float= reduce:any?= reduction:any="
     ),
 }
+# Functions that take their numbers before the factors too, which is PyTorch's older order.
+_NUMBERS_FIRST = re.compile(r"(add(mm|mv|r|bmm)|baddbmm)_? input:Tensor (\w+:Tensor \w+:Tensor) \* .*")
+_OLDER_ORDERS = [
+    "beta:number input:Tensor {}", "beta:number input:Tensor alpha:number {}",
+    "input:Tensor beta:number {}", "input:Tensor beta:number alpha:number {}",
+]  # fmt: skip
 _ANNOTATED = {"Tensor": "Tensor", "bool": "bool", "str": "str", "float": "float", "int": "ints"}
 
 
@@ -122,6 +128,9 @@ def lines():
                 for parameter in _DECLARED_TOO_NARROW.get(full, ()):
                     line = re.sub(rf" {parameter}:\w+", f" {parameter}:any", line)
                 yield line
+                numbers_first = _NUMBERS_FIRST.fullmatch(line)
+                for order in _OLDER_ORDERS if numbers_first else ():
+                    yield f"{full} {order.format(numbers_first[3])}"
 
 
 def main():

@@ -104,8 +104,11 @@ def parameters_of(function, is_method, more):
         found = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return "self, *args: Any, **kwargs: Any" if is_method else "*args: Any, **kwargs: Any"
-    texts, is_starred = ["self"] if is_method else [], False
+    texts, is_starred, is_by_position = ["self"] if is_method else [], False, False
     for parameter in found[1:] if is_method and not inspect.isclass(function) else found:
+        if is_by_position and parameter.kind is not parameter.POSITIONAL_ONLY:
+            texts.append("/")
+        is_by_position = parameter.kind is parameter.POSITIONAL_ONLY
         if parameter.kind is parameter.KEYWORD_ONLY and not is_starred:
             texts.append("*")
         is_starred |= parameter.kind in (parameter.VAR_POSITIONAL, parameter.KEYWORD_ONLY)

@@ -245,12 +245,20 @@ def ones_like(input, *, dtype=None, requires_grad=False, **placement):
 empty_like = zeros_like
 
 
-def arange(start=0, end=None, step=1, *, dtype=None, requires_grad=False, **placement):
+def arange(begin=None, /, end=None, step=1, *, start=None, dtype=None, requires_grad=False, **placement):
     """start, start + step, ... below end; arange(n) counts from 0. int64 if all three are ints, else the default."""
     if placement:
         check_placement("arange", placement)
-    if end is None:
-        start, end = 0, start
+    if begin is None or start is not None:
+        start = _named_start(begin, start, end, step)
+    elif end is None:
+        if step != 1:
+            raise TypeError(
+                'arange(): missing argument "end": a step stands after start and end, as in arange(0, 5, 2)'
+            )
+        start, end = 0, begin
+    else:
+        start = begin
     if dtype is None and start.__class__ is end.__class__ is step.__class__ is int and start <= end and step > 0:
         # Nearly always, and nothing has to be asked of these.
         shape = ((end - start + step - 1) // step,)
@@ -258,7 +266,7 @@ def arange(start=0, end=None, step=1, *, dtype=None, requires_grad=False, **plac
             return _finish(tensor_of(np.arange(start, end, step)), requires_grad)
         return _finish(_apply(source.arange, (start, step), {"shape": shape, "dtype": dtypes.int64}), requires_grad)
     # A bool counts as the number it is.
-    start, end, step = (int(v) if isinstance(v, bool) else v for v in map(plain, (start, end, step)))
+    start, end, step = (int(v) if isinstance(v, bool) else v for v in map(_real, (start, end, step)))
     if not all(np.isfinite(v) for v in (start, end)):
         raise RuntimeError(f"arange: unsupported range: {start} -> {end}")
     if step == 0:
@@ -279,12 +287,33 @@ def arange(start=0, end=None, step=1, *, dtype=None, requires_grad=False, **plac
     return _finish(_apply(source.arange, (start, step), {"shape": (count,), "dtype": dtype}), requires_grad)
 
 
+def _named_start(begin, start, end, step):
+    """Where an arange starts whose bounds are given by name, which PyTorch takes in fewer ways."""
+    if begin is not None:
+        raise TypeError("arange(): got its start twice, by position and by name")
+    if end is None:
+        raise TypeError('arange(): missing argument "end"')
+    if start is None and step != 1:
+        raise TypeError("arange(): a step needs a start, as in arange(start=0, end=5, step=2)")
+    return start or 0
+
+
+def _real(x):
+    """A bound or step of arange as a plain number."""
+    if isinstance(x, Tensor) and x.ndim:
+        raise TypeError(f"arange(): bounds and step must be Number, not Tensor (of shape {tuple(x.shape)})")
+    x = plain(x)
+    if isinstance(x, complex):
+        raise RuntimeError(f"arange: value cannot be converted to type double without overflow: {x}")
+    return x
+
+
 def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement):
     """`steps` numbers from start to end, both included."""
     if placement:
         check_placement("linspace", placement)
     start, end, steps = check_spacing("linspace", start, end, steps)
-    dtype = dtype_of(dtype or state.default_dtype)
+    dtype = dtype_of(dtype or type_of_numbers(complex if complex in (start.__class__, end.__class__) else float))
     if not dtype.is_floating_point:
         values = whole_spacing(start, end, steps, dtype) if dtype.category == 1 else np.linspace(start, end, steps)
         return _finish(tensor_of(convert(values, dtype)), requires_grad)
@@ -338,7 +367,12 @@ def whole_spacing(start, end, steps, dtype):
 
 def check_spacing(name, start, end, steps):
     """(start, end, steps) as plain numbers; an error for what is none."""
-    if isinstance(steps, (float, complex, str)) or steps is None:
+    if (
+        isinstance(steps, (float, complex, str))
+        or steps is None
+        or isinstance(steps, Tensor)
+        and steps.dtype.category > 1
+    ):
         raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
     for which, x in (("start", start), ("end", end)):
         if isinstance(x, Tensor) and x.ndim:

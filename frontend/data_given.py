@@ -8,7 +8,7 @@ import numpy as np
 from .compiler import dtypes
 from .compiler.dtypes import dtype_of
 from .compiler.ops.table import OpError
-from .compiler.storage import check_fits, convert, readable
+from .compiler.storage import check_fits, convert
 from .runtime.state.aligned import owned_copy
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
@@ -33,8 +33,9 @@ def array_of(data, dtype):
         return array
     if isinstance(data, Tensor):
         data = data.detach().array
-    elif isinstance(data, (list, tuple)):
-        data = _plain(data)
+    elif isinstance(data, (list, tuple)) and _holds_tensors(data):
+        dtype = dtype or functools.reduce(dtypes.promote, _types_in(data))
+        data = _numbers_in(data, _depth(data), dtype)
     if isinstance(data, (np.ndarray, np.generic)):
         array = owned_copy(data)
         if array.dtype not in dtypes._BY_NUMPY:
@@ -104,6 +105,10 @@ def _numbers(data):
         pass  # lists of different lengths
     if isinstance(data, str):
         raise TypeError(f"tensor: invalid data type 'str': {_clip(data)}")
+    if not isinstance(data, (list, tuple)):
+        raise RuntimeError(
+            f"tensor: Could not infer dtype of {type(data).__name__}; expected numbers in equally long nested lists"
+        )
     raise OpError(f"tensor: expected numbers in equally long nested lists, got {_clip(data)}")
 
 
@@ -116,6 +121,8 @@ def _common_type(data, array):
 
 
 def _types_in(data):
+    if isinstance(data, Tensor):
+        return {data.dtype}
     if isinstance(data, (list, tuple)):
         kinds = set(map(type, data))
         if kinds <= _KINDS.keys():
@@ -148,9 +155,46 @@ def _clip(data):
     return text if len(text) < 80 else text[:77] + "..."
 
 
-def _plain(data):
-    """Nested lists with tensors in them, as nested lists of numbers."""
-    return [
-        _plain(x) if isinstance(x, (list, tuple)) else (readable(x.detach().array) if isinstance(x, Tensor) else x)
-        for x in data
-    ]
+# --- tensors in lists -------------------------------------------------------------------------------------------------
+def _depth(data):
+    """How many dimensions nested lists have, by the first element of each."""
+    depth = 0
+    while isinstance(data, (list, tuple)):
+        depth += 1
+        if not data:
+            return depth
+        data = data[0]
+    return depth + (data.ndim if isinstance(data, np.ndarray) else 0)
+
+
+def _holds_tensors(data):
+    return any(isinstance(x, Tensor) or isinstance(x, (list, tuple)) and _holds_tensors(x) for x in data)
+
+
+def _numbers_in(data, depth, dtype):
+    """Nested lists with tensors in them as lists of numbers: where a number should be, a tensor is the one that it
+    holds; where a list should be, a tensor is the list of its elements."""
+    if depth == 0:
+        return _number_in(data, dtype) if isinstance(data, Tensor) else data
+    if isinstance(data, Tensor) and data.ndim:
+        data = list(data)
+    if isinstance(data, (list, tuple)):
+        return [_numbers_in(part, depth - 1, dtype) for part in data]
+    if isinstance(data, Tensor):
+        raise TypeError(f"tensor: not a sequence: a tensor without dimensions among lists: {data.item()}")
+    return data
+
+
+def _number_in(x, dtype):
+    """The number in a tensor of one element, of any shape."""
+    if x.numel() != 1:
+        raise ValueError(
+            f"tensor: only one element tensors can be converted to Python scalars, and one in the list has the shape "
+            f"{tuple(x.shape)}; weft.stack makes one tensor of several"
+        )
+    if dtype.category == 1 and x.dtype.category > 1:
+        raise TypeError(
+            f"tensor: only integer tensors of a single element can be converted to an index: one in the list is "
+            f"{x.dtype.name}, and {dtype.name} was asked for"
+        )
+    return x.item()

@@ -2,6 +2,7 @@
 names of its `METHODS` and of those with an in-place form (`INPLACE`)."""
 
 from . import (
+    added_products,
     amp,
     arranging,
     complex_numbers,
@@ -30,6 +31,6 @@ from . import (
 
 FAMILIES = (
     *(creation, functions, reducing, shaping, composed),
-    *(ordering, scans, products, placing, arranging, pointwise, reductions, matrices, complex_numbers),
+    *(ordering, scans, products, added_products, placing, arranging, pointwise, reductions, matrices, complex_numbers),
     *(draws, copies, short_time, spectral_windows, placement, settings, tensor_methods, tensor_types, interchange, amp),
 )

@@ -289,17 +289,6 @@ def outer(input, vec2):
     return reshape(input, -1, 1) * vec2
 
 
-def addmm(input, mat1, mat2, *, beta=1, alpha=1):
-    input, mat1, mat2 = lowered(input, mat1, mat2)
-    if not input.dtype is mat1.dtype is mat2.dtype:
-        names = ", ".join(x.dtype.name for x in (input, mat1, mat2))
-        raise OpError(f"addmm: self, mat1 and mat2 must have the same dtype, but got {names}")
-    if beta == alpha == 1:
-        return spelling.addmm(input, mat1, mat2)
-    product = mm(mat1, mat2)
-    return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
-
-
 # --- positions ------------------------------------------------------------------------------------------------------
 def gather(input, dim, index, *, sparse_grad=False):
     if input.__class__ is not Tensor:
@@ -483,9 +472,9 @@ def is_tensor(x):
 
 
 METHODS = str.split("""
-    add addmm allclose arctan2 atan2 bmm clamp clamp_max clamp_min clip clone div divide dot equal gather index_add
+    add allclose arctan2 atan2 bmm clamp clamp_max clamp_min clip clone div divide dot equal gather index_add
     index_select isclose lerp masked_fill matmul mm mv nonzero outer pow round scatter_add square sub subtract tril
     triu true_divide
 """)
-INPLACE = str.split("subtract divide true_divide atan2 arctan2 tril triu addmm clip round")
+INPLACE = str.split("subtract divide true_divide atan2 arctan2 tril triu clip round")
 PUBLIC = [*METHODS, *str.split("where is_tensor numel spmm dsmm")]

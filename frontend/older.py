@@ -32,7 +32,7 @@ class OutOfMemoryError(RuntimeError):
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
-def range(start=0, end=None, step=1, *, dtype=None, requires_grad=False, **placement):
+def range(start, end, step=1, *, dtype=None, requires_grad=False, **placement):
     """start, start + step, ... up to `end`, which belongs to it; weft.arange is what PyTorch recommends."""
     message = (
         "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with "
@@ -40,7 +40,6 @@ def range(start=0, end=None, step=1, *, dtype=None, requires_grad=False, **place
     )
     warnings.warn(message, stacklevel=2)
     check_placement("range", placement)
-    start, end, step = (0, start, step) if end is None else (start, end, step)
     start, end, step = plain(start), plain(end), plain(step)
     if step == 0:
         raise RuntimeError("step must be nonzero")

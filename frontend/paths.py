@@ -142,7 +142,7 @@ _LATER = [
     (
         "nn.inner_functions",
         """
-        affine_grid_generator alpha_dropout_ convolution dropout_ embedding_renorm_ feature_alpha_dropout_
+        affine_grid_generator alpha_dropout_ convolution dropout_ embedding embedding_renorm_ feature_alpha_dropout_
         feature_dropout feature_dropout_ grid_sampler grid_sampler_2d grid_sampler_3d native_batch_norm
         native_channel_shuffle native_dropout native_group_norm native_layer_norm norm_except_dim
         nn.functional.grouped_mm nn.functional.native_channel_shuffle
@@ -186,7 +186,7 @@ _LATER = [
         adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d batch_norm bilinear
         binary_cross_entropy_with_logits celu channel_shuffle constant_pad_nd conv1d conv2d conv3d conv_tbc
         conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss dropout
-        embedding embedding_bag feature_alpha_dropout group_norm hardshrink hinge_embedding_loss instance_norm kl_div
+        embedding_bag feature_alpha_dropout group_norm hardshrink hinge_embedding_loss instance_norm kl_div
         layer_norm margin_ranking_loss max_pool1d max_pool1d_with_indices max_pool2d max_pool3d pairwise_distance pdist
         pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm rrelu selu threshold triplet_margin_loss
         """,

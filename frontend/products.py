@@ -7,19 +7,17 @@ from math import prod
 import numpy as np
 
 from .casting import in_wide, lowered
-from .compiler.dtypes import bool_, float32, float64
+from .compiler.dtypes import float32, float64
 from .compiler.ops import contraction, derived, view
 from .compiler.ops.complex_numbers import conjugate
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .creation import zeros
-from .functions import bmm, clamp_min, matmul, mm, mv, operand, outer, require_tensors, to_dtype
-from .inplace import written
+from .functions import clamp_min, matmul, mm, operand, outer, require_tensors, to_dtype
 from .reducing import amax, mean, norm, sum
 from .runtime.state.marks import spanned
-from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, shape_of, tensor_of
-from .shaping import cat, permute, reshape, unsqueeze
+from .shaping import cat, reshape, unsqueeze
 
 # Types whose sums keep more digits than one product has; of others one rounding at the end is better than one each.
 _SUMMED = (float32, float64)
@@ -283,78 +281,6 @@ def _chained(matrices):
     return product(0, n - 1)
 
 
-# --- a product added to a tensor --------------------------------------------------------------------------------------
-def _scaled_sum(input, product, beta, alpha):
-    """beta * input + alpha * product; where beta is 0, whatever input holds is dropped."""
-    if not input.dtype.is_differentiable:
-        # PyTorch converts the two numbers to the type of the tensor.
-        beta, alpha = (bool(n) if input.dtype is bool_ else int(n) for n in (beta, alpha))
-    product = product if alpha == 1 else product * alpha
-    broadcast_shapes("add", [input.shape, product.shape])
-    if beta == 0:
-        return product
-    return (input if beta == 1 else input * beta) + product
-
-
-def _check_sum(name, input, shape):
-    if len(input.shape) > len(shape) or any(a not in (1, b) for a, b in zip(input.shape[::-1], shape[::-1])):
-        raise OpError(f"{name}: the tensor of shape {input.shape} cannot be expanded to that of the product, {shape}")
-
-
-def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
-    """beta * input + alpha * (batch1 @ batch2), matrix by matrix."""
-    input, batch1, batch2 = lowered(input, batch1, batch2)
-    if not input.dtype is batch1.dtype is batch2.dtype:
-        names = ", ".join(x.dtype.name for x in (input, batch1, batch2))
-        raise OpError(f"baddbmm: Input dtypes must be the same, got {names}")
-    product = bmm(batch1, batch2)
-    _check_sum("baddbmm", input, product.shape)
-    return _scaled_sum(input, product, beta, alpha)
-
-
-def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
-    """beta * input + alpha * the sum of the products of all pairs of matrices."""
-    if batch1.ndim != 3 or batch2.ndim != 3 or batch1.shape[0] != batch2.shape[0]:
-        raise OpError(f"addbmm: batch1 and batch2 must be 3D of one batch size, got {batch1.shape} and {batch2.shape}")
-    input, batch1, batch2 = lowered(input, batch1, batch2)
-    # The sum over the batch is part of the product.
-    left = reshape(permute(batch1, 1, 0, 2), batch1.shape[1], -1) if batch1.numel() else None
-    right = reshape(batch2, -1, batch2.shape[2]) if batch2.numel() else None
-    product = sum(bmm(batch1, batch2), 0) if left is None or right is None else mm(left, right)
-    _check_sum("addbmm", input, product.shape)
-    return _scaled_sum(input, product, beta, alpha)
-
-
-def addbmm_(input, batch1, batch2, *, beta=1, alpha=1):
-    """addbmm, in place: input takes the shape of the product, if it is another one."""
-    old = input.clone() if input.requires_grad else input
-    result = addbmm(old, batch1, batch2, beta=beta, alpha=alpha)
-    if result.shape == input.shape:
-        return written("addbmm", input, result)
-    if state.grad_enabled and result.requires_grad:
-        raise NotImplementedError(
-            f"addbmm_: {input.shape} cannot become {result.shape} in place while gradients are recorded; use addbmm"
-        )
-    input.data = result
-    return input
-
-
-def addmv(input, mat, vec, *, beta=1, alpha=1):
-    """beta * input + alpha * (mat @ vec)."""
-    product = mv(mat, vec)
-    _check_sum("addmv", input, product.shape)
-    return _scaled_sum(input, product, beta, alpha)
-
-
-def addr(input, vec1, vec2, *, beta=1, alpha=1):
-    """beta * input + alpha * the outer product of the vectors."""
-    if vec1.ndim != 1 or vec2.ndim != 1:
-        raise OpError(f"addr: Expected 1-D arguments vec1 and vec2, got shapes {vec1.shape} and {vec2.shape}")
-    product = outer(vec1, vec2)
-    _check_sum("addr", input, product.shape)
-    return _scaled_sum(input, product, beta, alpha)
-
-
 # --- distances and covariance -----------------------------------------------------------------------------------------
 def cross(input, other, dim=None):
     """The vector product along dim (None: the first dimension of size 3)."""
@@ -461,7 +387,6 @@ def corrcoef(input):
     return (c / unsqueeze(spread, 1) / unsqueeze(spread, 0)).clamp(-1, 1)
 
 
-FUNCTIONS = str.split("kron vdot ger baddbmm addbmm addmv addr cross dist cov corrcoef")
-METHODS = [*FUNCTIONS, "addbmm_"]
-INPLACE = str.split("baddbmm addmv addr")
+FUNCTIONS = str.split("kron vdot ger cross dist cov corrcoef")
+METHODS = FUNCTIONS
 PUBLIC = [*FUNCTIONS, *str.split("einsum tensordot chain_matmul cdist pdist")]

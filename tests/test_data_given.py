@@ -80,3 +80,92 @@ def test_what_is_made_does_not_change_with_the_list():
     x = weft.tensor(rows, requires_grad=True)
     rows[0][0] = 9.0
     assert x.tolist() == [[0.5, 1.0]] and x.requires_grad and x.is_leaf
+
+
+# --- tensors in lists ------------------------------------------------------------------------------------------------
+def lists_with_tensors(library):
+    one, row = library.ones(1), library.ones(2)
+    half, whole = library.tensor(2.5, dtype=library.float16), library.tensor([[3]], dtype=library.int32)
+    return {
+        "numbers": [
+            [one],
+            [one, half],
+            (whole, whole),
+            [1, whole],
+            [[one, library.ones(1, 1, 1)]],
+            [0.5, half],
+            [True, one],
+        ],
+        "rows": [[[1, 2], row], [[1.5, 2.5], library.tensor([3, 4])], [[1], one]],
+        "refused": [[row], [row, row], [row, [1, 2]], [library.ones(0)], [library.ones(2, 2)], [one, row]],
+    }
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("kind", ["numbers", "rows"])
+def test_lists_with_tensors_have_the_type_and_the_elements_of_pytorch(kind):
+    torch = pytest.importorskip("torch")
+    for ours, theirs in zip(lists_with_tensors(weft)[kind], lists_with_tensors(torch)[kind]):
+        assert made(weft, ours, None) == made(torch, theirs, None), theirs
+        assert made(weft, ours, "float64") == made(torch, theirs, "float64"), theirs
+
+
+@pytest.mark.parametrize("name", ["tensor", "as_tensor", "asarray", "Tensor", "FloatTensor"])
+def test_tensors_of_several_elements_are_no_numbers(name):
+    make = getattr(weft, name)
+    for given in lists_with_tensors(weft)["refused"]:
+        with pytest.raises(ValueError, match="only one element tensors can be converted to Python scalars.*weft.stack"):
+            make(given)
+    assert make([weft.ones(1), weft.ones(1, 1)]).tolist() == [1.0, 1.0]
+
+
+def test_numbers_with_fractions_are_no_integers_in_tensors_either():
+    with pytest.raises(TypeError, match="only integer tensors of a single element can be converted to an index"):
+        weft.tensor([weft.tensor(1.5)], dtype=weft.int64)
+    with pytest.raises(TypeError, match="not a sequence"):
+        weft.tensor([[1], weft.tensor(1)])
+    with pytest.raises(RuntimeError, match="Could not infer dtype of dict"):
+        weft.tensor({"a": 1})
+
+
+# --- bounds by name --------------------------------------------------------------------------------------------------
+BOUNDS = [
+    *(((), {"end": 5}), ((), {"start": 1, "end": 5}), ((), {"start": 1, "end": 5, "step": 2}), ((1,), {"end": 4})),
+    *(((0, 5), {"step": 2}), ((5.0,), {}), ((5, 1, -2), {}), ((), {"start": 0.5, "end": 2.0})),
+]
+REFUSED = [
+    *(((), {}), ((), {"start": 1}), ((), {"step": 2}), ((), {"start": 1, "step": 2}), ((5,), {"step": 2})),
+    *(((), {"end": 5, "step": 2}), ((1,), {"start": 2}), ((), {"limit": 5}), ((None,), {}), ((), {"end": None})),
+]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ["arange", "range"])
+@pytest.mark.filterwarnings("ignore")
+def test_bounds_by_name_are_those_of_pytorch(name):
+    torch = pytest.importorskip("torch")
+
+    def given(library, args, kwargs):
+        try:
+            x = getattr(library, name)(*args, **kwargs)
+        except TypeError:
+            return TypeError
+        return str(x.dtype).split(".")[1], x.tolist()
+
+    for args, kwargs in BOUNDS + REFUSED:
+        assert given(weft, args, kwargs) == given(torch, args, kwargs), (args, kwargs)
+
+
+@pytest.mark.parametrize("args, kwargs", REFUSED)
+def test_ranges_without_an_end_are_refused(args, kwargs):
+    with pytest.raises(TypeError, match="arange"):
+        weft.arange(*args, **kwargs)
+
+
+def test_bounds_are_real_numbers():
+    with pytest.raises(TypeError, match="must be Number, not Tensor"):
+        weft.arange(weft.tensor([3]))
+    with pytest.raises(RuntimeError, match="without overflow"):
+        weft.arange(3j)
+    assert weft.arange(weft.tensor(3)).tolist() == [0, 1, 2]
+    assert weft.linspace(0j, 1, 3).tolist() == [0, 0.5, 1]

@@ -85,6 +85,10 @@ CASES = {
     "gather: the index must be an int64 or int32 tensor": lambda: f(2).gather(0, f(2)),
     "indexing dimension 0: index -4 is out of bounds for a dimension of size 3": lambda: f(3)[weft.tensor([0, -4])],
     "gather: index 2 is out of bounds for a dimension of size 2": lambda: f(2).gather(0, weft.tensor([2])),
+    "embedding: index out of range in self: index 5": lambda: weft.nn.functional.embedding(weft.tensor([5]), f(3, 2)),
+    "embedding: Expected tensor for argument #1 'indices' to have": lambda: weft.nn.functional.embedding(
+        weft.zeros(2), f(3, 2)
+    ),
     "index_select: index 5 is out of bounds": lambda: f(2).index_select(0, weft.tensor([5])),
     "nll_loss: Target 3 is out of bounds for 3 classes": lambda: nn.nll_loss(f(1, 3), weft.tensor([3])),
     "nll_loss: target must be int64 class indices": lambda: nn.nll_loss(f(1, 3), f(1)),

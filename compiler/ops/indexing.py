@@ -23,6 +23,14 @@ def _require_index(name, index):
         raise OpError(f"{name}: the index must be an int64 or int32 tensor, got {index.dtype.name}")
 
 
+def _require_positions(name, index):
+    if index.dtype not in (dtypes.int64, dtypes.int32):
+        raise OpError(
+            f"{name}: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; "
+            f"but got {index.dtype.name} instead: convert it with .long()"
+        )
+
+
 def check_range(name, index, size):
     """OutOfRange if an index is outside [0, size)."""
     if index.size and (index.min() < 0 or index.max() >= size):
@@ -161,14 +169,16 @@ scatter_add = register(
 def _index_select_infer(operands, attributes, default_float):
     x, index = operands
     axis = attributes["axis"]
+    if "of" in attributes:
+        _require_positions(attributes["of"], index)
     _require_index("index_select", index)
     if not x.shape:
         raise OpError("index_select: the input needs at least one dimension")
     return Meta((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), x.dtype)
 
 
-def _evaluate_index_select(x, index, axis):
-    check_range("index_select", index, x.shape[axis])
+def _evaluate_index_select(x, index, axis, of=None):
+    check_range(f"{of}: index out of range in self" if of else "index_select", index, x.shape[axis])
     return np.take(x, index, axis)
 
 
@@ -180,14 +190,14 @@ def _index_select_reads(value, table, index):
     return [Read(at, fusable=False, indexed=(1, table.strides[axis], table.shape[axis])), Read(index_at)]
 
 
-# The index may have any shape: its dimensions take the place of `axis`.
+# The index may have any shape: its dimensions take the place of `axis`. of: what errors call it (PyTorch's sentences).
 index_select = register(
     Op(
         "index_select",
         "indexing",
         _index_select_infer,
         _evaluate_index_select,
-        (lambda g, out, x, index, axis: index_add(zeros_like(x), index, g, axis=axis), None),
+        (lambda g, out, x, index, axis, of=None: index_add(zeros_like(x), index, g, axis=axis), None),
         kernel=Lookup(_index_select_reads),
         traits=frozenset(["moves"]),
         cost="gather",
@@ -398,10 +408,11 @@ position = elementwise(
     traits=frozenset(["checks"]),
 )
 
+_ROWS = {"axis": 0, "of": "embedding"}
 embedding = composite(
     "embedding",
-    lambda operands, attributes, default_float: _index_select_infer(operands, {"axis": 0}, default_float),
-    lambda weight, index: index_select(weight, index, axis=0),
+    lambda operands, attributes, default_float: _index_select_infer(operands, _ROWS, default_float),
+    lambda weight, index: index_select(weight, index, **_ROWS),
     vjp=(lambda g, out, weight, index: index_add(zeros_like(weight), index, g, axis=0), None),
     samples=lambda: [Sample((samples.numbers(0, (5, 3)), samples.integers(1, (2, 4), 0, 5)))],
 )

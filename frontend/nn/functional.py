@@ -252,6 +252,8 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     max_norm: rows that are read are first scaled down in place to that norm. scale_grad_by_freq: gradients of rows are
     divided by how often they are read. `sparse` has no effect: gradients are dense.
     """
+    if input.__class__ is not Tensor:
+        tensor_of("embedding", input)
     if len(weight.shape) != 2:
         raise RuntimeError(f"embedding: 'weight' must be 2-D, got shape {weight.shape}")
     if max_norm is not None:
@@ -270,6 +272,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
 
 def _limit_rows(weight, index, max_norm, norm_type):
     """Rows at the index scaled down in place to the norm."""
+    indexing.embedding(weight.detach(), index)  # whose errors are about these rows
     rows = unique(index)
     with no_grad():
         weight[rows] = renorm(weight[rows].detach(), norm_type, 0, max_norm)

@@ -102,6 +102,12 @@ def _statistics(input, axes, eps):
     return input.mean(axes, keepdim=True), (input.var(axes, correction=0, keepdim=True) + eps).rsqrt()
 
 
+def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+    """nn.functional.embedding, which takes the weight second; a negative padding_idx is none."""
+    padding_idx = None if padding_idx < 0 else padding_idx
+    return F.embedding(indices, weight, padding_idx, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+
+
 @no_grad
 def embedding_renorm_(input, indices, max_norm, norm_type):
     """The rows at the indices scaled down in place to that norm."""

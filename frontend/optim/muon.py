@@ -2,9 +2,9 @@
 
 import math
 
+from ..added_products import addmm
 from ..compiler.dtypes import bfloat16
 from ..creation import zeros_like
-from ..functions import addmm
 from ..runtime.eager.update import remember
 from .optimizer import Optimizer, at_once, require, with_gradients
 
