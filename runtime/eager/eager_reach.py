@@ -26,7 +26,7 @@ def reach(words: Words, roots: Object, wanted: Object) -> Object:
         node = keep(stack[len(stack) - 1])
         state = done.get(node)
         if state is None:
-            # What others are known to Python alone.
+            # Of others only Python knows whether they lead anywhere.
             require(type(node) is AccumulateGrad or is_node(node))
             done[node] = False
             put_behind(node, done, stack)

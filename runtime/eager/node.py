@@ -58,6 +58,7 @@ class BaseNode:
     is_call = False  # whether it stands for a compiled call
     is_python = False  # whether running it runs Python of the user
     views = ()  # the outputs that show the memory of an input, of a custom Function
+    may_lead_anywhere = False  # whether its edges are gone, so that nobody knows which leaves it had
     is_freed = False  # whether it has dropped what it had saved
     summed = ()  # positions of the edges where a node adds to what has arrived before (closed.py)
     recording = None  # what the node of an op of a plan has in common with others (Recording)

@@ -12,6 +12,8 @@ def reach_in_python(roots, wanted):
     WANTED}. No others get cotangents."""
     found = {node: WANTED for node, _ in wanted}
     for node in sorted(behind(roots), key=attrgetter("sequence")):
+        if node.may_lead_anywhere:  # it runs, and says that it is too late
+            found[node] = RUNS
         for edge in node.edges:
             if edge is not None and edge[0] in found:
                 found[node] = BOTH if node in found else RUNS

@@ -17,7 +17,7 @@ from ..programs.program import in_background, load_backward, load_rolled_backwar
 from ..state.aligned import owner_of
 from ..state.modes import state
 from ..state.tensor import register_reader, storage_of, tensor_of
-from . import closed_again, frame_autograd
+from . import closed_again, frame_autograd, frame_leaves
 from .closed_nodes import check_unchanged, made_for, values_of_gradients, values_of_steps
 from .interim import Interim, with_numbers
 from .step_nodes import StepNode
@@ -61,16 +61,18 @@ class FreedCall:
 
 
 class FreedNode(StepNode):
-    """The node of one of these results. It never runs, and its edges say which passes would have it run."""
+    """The node of one of these results. It never runs, and its edges say which passes would have it run, as far as the
+    leaves are known: not those that the call has made."""
 
-    __slots__ = ()
+    __slots__ = ("may_lead_anywhere",)
     released = True
     register_hook, register_prehook = BaseNode.register_hook, BaseNode.register_prehook
 
     def __init__(self, frame, vid):
-        edges = tuple([frame.edge_out(leaf) for leaf in frame_autograd.reach(frame, [vid])[1]])
+        leaves, made = frame_autograd.reach(frame, [vid])[1], frame_leaves.made_leaves(frame.step)
+        edges = tuple([frame.edge_out(v) for v in leaves if v not in made])
         super().__init__(frame, vid)  # after these, so that it comes before what they lead to in a pass
-        self.edges = edges
+        self.edges, self.may_lead_anywhere = edges, len(edges) < len(leaves)
 
 
 class CallNode(BaseNode):
