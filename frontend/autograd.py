@@ -309,7 +309,7 @@ def grad(
     frame = state.frame
     found = None if frame is None else frame.gradients_again(outputs, gradients, inputs, retain, create_graph)
     if found is not None:
-        return tuple(found)
+        return _complete(list(found), inputs, allow_unused, materialize_grads, create_graph)
     _check_inputs(inputs)
     _check_cotangents(outputs, gradients)
     if frame is not None:

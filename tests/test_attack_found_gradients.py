@@ -160,3 +160,27 @@ def test_a_backward_beyond_the_paths_that_are_recorded_begins_with_a_one(scale, 
             yield w.grad
 
     twin(scenario)()
+
+
+@pytest.mark.parametrize("options", ({"materialize_grads": True}, {"allow_unused": True}, {}))
+def test_gradients_through_nodes_for_what_was_not_used(options):
+    """Replayed calls gave None in each case: zeros were asked for, or the error."""
+
+    def scenario(compile):
+        w, v = leaf(4), leaf(4)
+
+        @compile
+        def step(x):
+            slope = weft.func.grad(lambda row: (row * v).square().sum())((x * w).detach())
+            try:
+                found = weft.autograd.grad((slope * v).sum(), [w, v], **options)
+            except RuntimeError as error:
+                return [type(error).__name__]
+            if found[0] is not None:
+                (found[0] * v).sum().backward()
+            return found
+
+        for _ in range(8):
+            yield [step(weft.randn(4)), v.grad, v.grad is not None and v.grad._version]
+
+    twin(scenario)()
