@@ -20,7 +20,8 @@ MODULES = str.split("""
     torch.distributions.constraints torch.autograd torch.autograd.functional torch.autograd.graph
     torch.autograd.forward_ad torch.autograd.profiler torch.func torch.utils torch.utils.data torch.utils.checkpoint
     torch.distributed torch.cuda torch.amp torch.jit torch.random torch.testing torch.backends torch.compiler
-    torch.accelerator torch.mps torch.xpu torch.cpu torch.sparse torch.profiler torch.hub torch.onnx
+    torch.accelerator torch.mps torch.xpu torch.cpu torch.sparse torch.profiler torch.hub torch.onnx torch._dynamo
+    torch._inductor
 """)
 CLASSES = ["torch.Tensor", "torch.nn.Module", "torch.optim.Optimizer"]
 # Parts of PyTorch whose modules no program for one CPU imports.
@@ -100,6 +101,7 @@ def lines():
         names = public_names(path)
         functions = path in ("torch", "torch.linalg", "torch.special", "torch.fft")
         yield " ".join([path, *(with_out(path, names) if functions else names)])
+    yield " ".join(["torch._inductor.options", *sorted(resolve("torch._inductor").list_options())])
     yield " ".join(["modules", *modules()])
 
 

@@ -78,7 +78,7 @@ for _kind, _path in (
 ):
     public.show_public_names(_kind, _path)
 __getattr__, __dir__ = public.of_module(__name__)
-compiler.__dir__ = public.of_module("weft.compiler")[1]  # which knows nothing of what is public
+compiler.__getattr__, compiler.__dir__ = public.of_module("weft.compiler")
 
 
 def get_default_dtype():

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from .array_arguments import taking_arrays
+from .compile_options import is_compiled
 from .contest import ALL_FOLLOWED, NEVER, timed
 from .decorated import reduced
 from .dynamic import openings
@@ -35,18 +36,20 @@ from .signatures import WARNED_AT, Recordings, anew_often, difference, eager_fro
 from .trials import Trials
 from .ways import AFTER_NEW, ways_of
 
-_MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")  # all the same here
-
 
 def compile(
-    function=None,
+    model=None,
     *,
     fullgraph=False,
     dynamic=None,
     backend=None,
     mode=None,
     options=None,
+    name=None,
     disable=False,
+    recompile_limit=None,
+    isolate_recompiles=False,
+    shapes_spec=None,
     background=False,
 ):
     """Compile a function of tensors, or a module: same results, bit for bit, in native code.
@@ -72,32 +75,33 @@ def compile(
     says where it cannot be. `False` compiles every shape for itself; results are the same. background: no call waits
     for its program; those that come before it is there run eagerly, with the same bits, while a thread makes it, and
     `finish_compiling()` waits for that; one of these that raises has done what eager mode does until then. With
-    fullgraph it is a ValueError. Of PyTorch's other options `disable` leaves the function as it is, and those that
-    choose among ways that weft does not have change nothing; a mode that PyTorch has not is a RuntimeError.
+    fullgraph it is a ValueError. Of PyTorch's other options `disable` leaves the function as it is, a backend whose
+    name begins with "eager" runs every call eagerly (without fullgraph), and those that choose among ways that weft
+    does not have change nothing. Names that PyTorch has not are a RuntimeError, and so is a backend that is a function:
+    there is no graph of torch.fx for it.
     """
     if background and fullgraph:
         raise ValueError("compile: background=True runs calls eagerly at first, which fullgraph=True forbids")
-    if mode not in _MODES:
-        raise RuntimeError(f"compile: unrecognized mode={mode!r}, should be one of: {', '.join(_MODES[1:])}")
-    if function is None:
+    is_eager = not is_compiled(fullgraph, dynamic, backend, mode, options, name, recompile_limit, shapes_spec)
+    if model is None:
         if disable:
             return lambda function: function
-        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, background=background)
+        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, background=background)
     if disable:
-        return function
-    if not callable(function):
-        raise TypeError(f"compile: expected a function or a module, got {type(function).__name__}")
-    if fullgraph and (later := runs_later(function)):
+        return model
+    if not callable(model):
+        raise TypeError(f"compile: expected a function or a module, got {type(model).__name__}")
+    if fullgraph and (later := runs_later(model)):
         why, line = later
-        raise RuntimeError(f"compile(fullgraph=True): {function.__name__} cannot be one program: {why} [{line}]; "
+        raise RuntimeError(f"compile(fullgraph=True): {model.__name__} cannot be one program: {why} [{line}]; "
                            f"instead: {advice_for(why)}")  # fmt: skip
-    return CompiledFunction(function, fullgraph, dynamic, background)._made_by_decorator()
+    return CompiledFunction(model, fullgraph, dynamic, background, is_eager)._made_by_decorator()
 
 
 class CompiledFunction(Trials):
     """A function whose calls are recorded once per signature and replayed."""
 
-    def __init__(self, function, fullgraph=False, dynamic=None, background=False):
+    def __init__(self, function, fullgraph=False, dynamic=None, background=False, is_eager=False):
         functools.update_wrapper(self, function, updated=())
         self._given = function
         self._function = self.function = taking_arrays(function)
@@ -109,10 +113,13 @@ class CompiledFunction(Trials):
         self._dynamic, self._sizes = dynamic, None if dynamic is False else Sizes(Loops())
         self._begin_trials()
         self._counted = None  # how often it was called, if it is not known to last
+        self._is_eager = is_eager  # for good, by the name of a backend
+        if is_eager:
+            self._n_left.value, self._eagerly.value = NEVER, True
 
     def _made_by_decorator(self):
         """Itself; the first calls are eager ones if functions like it do not last."""
-        if not self._fullgraph:
+        if not self._fullgraph and not self._is_eager:
             self._counted = CountedCalls(self._n_left)
             n_eager = n_eager_calls(self._given, self._counted)
             if n_eager:
@@ -313,11 +320,14 @@ class CompiledFunction(Trials):
         return self._given
 
     def __deepcopy__(self, memo):
-        return CompiledFunction(copy.deepcopy(self._given, memo), self._fullgraph, self._dynamic, self._background)
+        return CompiledFunction(copy.deepcopy(self._given, memo), *self._options())
 
     def __reduce__(self):
         # Programs are found again, or compiled again, where it is loaded.
-        return reduced(self, CompiledFunction, self._given, self._fullgraph, self._dynamic, self._background)
+        return reduced(self, CompiledFunction, self._given, *self._options())
+
+    def _options(self):
+        return self._fullgraph, self._dynamic, self._background, self._is_eager
 
     def __getattr__(self, name):
         # Reached for attributes of a compiled module.
@@ -331,6 +341,7 @@ class CompiledFunction(Trials):
         return f"<weft.compile of {self._name}: {len(self._recordings)} signature(s)>"
 
 
+OptimizedModule = CompiledFunction  # PyTorch's name of it, by which programs know it
 set_compile(CompiledFunction)
 _listening = []  # lists that get every function of which something is recorded
 _calls = [CompiledFunction.__call__]  # what calls go to: the one before the last is the Python function

@@ -88,7 +88,10 @@ _TABLE = [
     ("serialization", "serialization"),
     ("storages", "storage"),
     ("random", "random"),
-    ("settings:compiling", "_dynamo _dynamo.config _inductor _inductor.config"),
+    ("compile_options:dynamo", "_dynamo _dynamo.eval_frame"),
+    ("compile_options:dynamo_config", "_dynamo.config"),
+    ("compile_options:inductor", "_inductor"),
+    ("compile_options:inductor_config", "_inductor.config"),
     ("overrides", "overrides"),
     ("testing", "testing"),
     ("type_names", "types nn.common_types"),
@@ -119,7 +122,12 @@ _FOREACH = {
     *(f"_foreach_{stem}" for stem in FOREACH_APART.split()),
 }
 _LATER = [
-    ("compiled", "compile"),
+    ("compiled", "compile compiler.compile _dynamo.OptimizedModule"),
+    (
+        "compile_options",
+        "compiler.list_backends compiler.set_default_backend compiler.get_default_backend compiler.substitute_in_graph "
+        "compiler.nested_compile_region compiler.config",
+    ),
     (
         "compiler.dtypes",
         "uint16 uint32 uint64 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu complex32 chalf "

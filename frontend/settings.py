@@ -1,8 +1,5 @@
 """PyTorch's switches for a process. Those that choose among ways to compute the same are kept and change nothing."""
 
-from types import ModuleType
-
-from .compiler.later import later
 from .runtime.code.threads import get_num_threads
 from .runtime.state import said
 from .runtime.state.device import CPU, require_cpu
@@ -101,27 +98,6 @@ def _assert(condition, message):
     """An assertion as a function."""
     assert condition, message
 
-
-# --- PyTorch's names for its compiler ---------------------------------------------------------------------------------
-def _reset():
-    """Nothing to reset: a compiled function holds its own programs."""
-
-
-compiling = ModuleType(
-    "weft._dynamo", "PyTorch's names for its compiler's settings. They can be set, and change nothing."
-)
-compiling.__dict__.update(
-    reset=_reset,
-    mark_dynamic=later("dynamic:mark_dynamic"),
-    maybe_mark_dynamic=later("dynamic:maybe_mark_dynamic"),
-    mark_static=later("dynamic:mark_static"),
-    suppress_errors=False,
-    cache_size_limit=8,
-    recompile_limit=8,
-    verbose=False,
-    capture_scalar_outputs=False,
-    optimize_ddp=False,
-)
 
 PUBLIC = str.split("""
     set_float32_matmul_precision get_float32_matmul_precision use_deterministic_algorithms

@@ -137,6 +137,8 @@ class Trials(Calls):
 
     def _why_eager(self):
         """Why calls run eagerly at present, if they do."""
+        if self._is_eager:
+            return "as the backend that was asked for does"
         if self._contest.for_nodes:
             return "because those before were differentiated in ways for which each had to be run again"
         if self._contest.is_eager:
