@@ -1,5 +1,6 @@
 """Test helpers are imported by name from this folder; golden files are compared, or written with --update-golden."""
 
+import gc
 import os
 import sys
 from importlib import import_module
@@ -21,6 +22,14 @@ def pytest_configure(config):
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write tests/golden/* from what the code gives now")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def what_other_files_have_left_is_not_looked_through():
+    """By the collector, in each of hundreds of collections that tests ask for: after thousands of tests one took
+    seconds."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

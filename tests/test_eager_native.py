@@ -260,7 +260,7 @@ def test_references_are_counted():
             function()
         gc.collect()
         after = [sys.getrefcount(one) for one in watched]
-        # One too many or too few in each call would be a thousand; threads that end what they were at count a few.
+        # One too many or too few in each call would be a thousand; plans that are made after so many calls hold a few.
         assert max(abs(b - a) for a, b in zip(before, after)) < 500, (before, after)
 
 

@@ -145,17 +145,22 @@ def _over_block(block, b):
     return np.stack([last * upper - lower, first * lower - upper]) / (first * last - 1)
 
 
+def _product(x, y):
+    """x @ y with the same bits wherever they lie in memory, which BLAS does not promise."""
+    return np.add.reduce(np.multiply(x.T[:, :, None], y[:, None, :], order="C"), axis=0)
+
+
 def _solved(factors, pivots, b):
     """x with L D L^T x = b: down through L and D, and up through L^T."""
     x, blocks = b.copy(), _blocks(pivots)
     for k, size, other in blocks:
         rows, moved = slice(k, k + size), k + size - 1
         x[[moved, other]] = x[[other, moved]]
-        x[k + size :] -= factors[k + size :, rows] @ x[rows]
+        x[k + size :] -= _product(factors[k + size :, rows], x[rows])
         x[rows] = _over_block(factors[rows, rows], x[rows])
     for k, size, other in reversed(blocks):
         rows, moved = slice(k, k + size), k + size - 1
-        x[rows] -= factors[k + size :, rows].T @ x[k + size :]
+        x[rows] -= _product(factors[k + size :, rows].T, x[k + size :])
         x[[moved, other]] = x[[other, moved]]
     return x
 
