@@ -3,6 +3,7 @@
 from ..creation import full
 from ..runtime.state.marks import pure
 from . import functional as F
+from . import init as initial
 from .module import Module
 from .parameter import Parameter
 
@@ -28,6 +29,8 @@ class ReLU(_Elementwise):
 
 class ReLU6(_Elementwise):
     """min(max(x, 0), 6)."""
+
+    min_val, max_val = 0.0, 6.0
 
     @pure()
     def forward(self, input):
@@ -197,8 +200,12 @@ class PReLU(Module):
 
     def __init__(self, num_parameters=1, init=0.25, device=None, dtype=None):
         super().__init__()
-        self.num_parameters = num_parameters
+        self.num_parameters, self.init = num_parameters, init
         self.weight = Parameter(full((num_parameters,), float(init), dtype=dtype, device=device))
+
+    def reset_parameters(self):
+        """The slopes as they were at first."""
+        initial.constant_(self.weight, self.init)
 
     @pure()
     def forward(self, input):

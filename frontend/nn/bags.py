@@ -123,6 +123,7 @@ class EmbeddingBag(Module):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.max_norm, self.norm_type, self.mode = max_norm, norm_type, mode
         self.include_last_offset = include_last_offset
+        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         self.weight = Parameter(
             empty(num_embeddings, embedding_dim, dtype=dtype, device=device) if _weight is None else _weight
@@ -133,6 +134,9 @@ class EmbeddingBag(Module):
     def reset_parameters(self):
         """Draw the rows anew."""
         init.normal_(self.weight)
+        self._fill_padding_idx_with_zero()
+
+    def _fill_padding_idx_with_zero(self):
         if self.padding_idx is not None:
             with no_grad():
                 self.weight[self.padding_idx] = 0.0

@@ -58,9 +58,10 @@ class _Numbered(Module):
         modules.insert(index, module)
         self._renumber(modules)
 
-    def pop(self, index):
-        module = self[index]
-        del self[index]
+    def pop(self, key):
+        """Take the module at a position out, and return it."""
+        module = self[key]
+        del self[key]
         return module
 
     def _renumber(self, modules):
@@ -99,7 +100,33 @@ class Sequential(_Numbered):
         return type(self)(OrderedDict(items))
 
     def __add__(self, other):
-        return Sequential(*self, *other)
+        return Sequential(*self, *_sequential(other))
+
+    def __iadd__(self, other):
+        return self.extend(_sequential(other))
+
+    def __mul__(self, other):
+        return Sequential(*[*self] * _times(other))
+
+    def __rmul__(self, other):
+        return self * other
+
+    def __imul__(self, other):
+        return self.extend([*self] * (_times(other) - 1))
+
+
+def _sequential(other):
+    if not isinstance(other, Sequential):
+        raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
+    return other
+
+
+def _times(other):
+    if not isinstance(other, int):
+        raise TypeError(f"unsupported operand type(s) for *: Sequential and {type(other)}")
+    if other <= 0:
+        raise ValueError(f"Non-positive multiplication factor {other} for Sequential")
+    return other
 
 
 class ModuleList(_Numbered):

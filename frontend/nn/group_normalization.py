@@ -122,7 +122,10 @@ class GroupNorm(Module):
         return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self):
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+            f"bias={self.bias is not None}"
+        )
 
 
 class _InstanceNorm(Module):
@@ -168,9 +171,12 @@ class _InstanceNorm(Module):
             self.running_var.fill_(1)
             self.num_batches_tracked.zero_()
 
-    def forward(self, input):
+    def _check_input_dim(self, input):
         if input.ndim not in (self.rank + 1, self.rank + 2):
             raise ValueError(f"expected {self.rank + 1}D or {self.rank + 2}D input (got {input.ndim}D input)")
+
+    def forward(self, input):
+        self._check_input_dim(input)
         batched = input if input.ndim == self.rank + 2 else reshape(input, (1, *input.shape))
         if self.affine and batched.shape[1] != self.num_features:
             raise ValueError(
@@ -191,7 +197,7 @@ class _InstanceNorm(Module):
     def extra_repr(self):
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
         )
 
 

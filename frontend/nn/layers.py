@@ -125,6 +125,9 @@ class Embedding(Module):
     def reset_parameters(self):
         """Draw the rows anew."""
         init.normal_(self.weight)
+        self._fill_padding_idx_with_zero()
+
+    def _fill_padding_idx_with_zero(self):
         if self.padding_idx is not None:
             with no_grad():
                 self.weight[self.padding_idx] = 0.0

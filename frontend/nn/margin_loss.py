@@ -1,41 +1,50 @@
 """The losses of margin_losses.py as modules."""
 
 from . import margin_losses as losses
+from .group_normalization import PairwiseDistance
 from .loss_functions import reduction_of
 from .module import Module
 
 
 class _Loss(Module):
-    """Options in the order PyTorch has them; every one is an attribute, and `reduction` as ever."""
+    """Options, every one of which is an attribute, and `reduction` as ever. `order`: PyTorch's, of those that may be
+    given by position."""
 
-    function, options, shown = None, {}, ()
+    function, options, order = None, {}, ()
 
-    def __init__(self, *args, size_average=None, reduce=None, reduction="mean", **kwargs):
+    def __init__(self, *args, **kwargs):
         super().__init__()
-        names = list(self.options)
-        if len(args) > len(names):
-            raise TypeError(f"{type(self).__name__}() takes {len(names)} positional arguments, got {len(args)}")
-        given = {**dict(zip(names, args)), **kwargs}
+        if len(args) > len(self.order):
+            raise TypeError(f"{type(self).__name__}() takes {len(self.order)} positional arguments, got {len(args)}")
+        given = {**dict(zip(self.order, args)), **kwargs}
+        reductions = [given.pop(name, default) for name, default in _REDUCTIONS.items()]
         unknown = [name for name in given if name not in self.options]
         if unknown:
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument '{unknown[0]}'")
         for name, default in self.options.items():
             self._keep(name, given.get(name, default))
-        self.reduction = reduction_of(type(self).__name__, reduction, size_average, reduce)
+        self.reduction = reduction_of(type(self).__name__, *reductions)
 
     def _keep(self, name, value):
         if name == "weight":
             self.register_buffer(name, value)
+        elif name == "distance_function" and value is None:
+            self.distance_function = PairwiseDistance()
         else:
             setattr(self, name, value)
 
-    def forward(self, *inputs):
+    def forward(self, *inputs, **by_name):
         options = {name: getattr(self, name) for name in self.options}
-        return type(self).function(*inputs, **options, reduction=self.reduction)
+        return type(self).function(*inputs, **by_name, **options, reduction=self.reduction)
 
 
-def _loss(name, function, **options):
-    attributes = {"function": staticmethod(function), "options": options, "__doc__": function.__doc__}
+_REDUCTIONS = {"reduction": "mean", "size_average": None, "reduce": None}
+_OLDER = ("size_average", "reduce", "reduction")
+
+
+def _loss(name, function, order=None, **options):
+    order = (*options, *_OLDER) if order is None else order
+    attributes = {"function": staticmethod(function), "options": options, "order": order, "__doc__": function.__doc__}
     return type(name, (_Loss,), {**attributes, "__module__": __name__})
 
 
@@ -47,6 +56,7 @@ TripletMarginLoss = _loss("TripletMarginLoss", losses.triplet_margin_loss, margi
 TripletMarginWithDistanceLoss = _loss(
     "TripletMarginWithDistanceLoss",
     losses.triplet_margin_with_distance_loss,
+    (),
     distance_function=None,
     margin=1.0,
     swap=False,
@@ -54,17 +64,23 @@ TripletMarginWithDistanceLoss = _loss(
 MultiMarginLoss = _loss("MultiMarginLoss", losses.multi_margin_loss, p=1, margin=1.0, weight=None)
 MultiLabelMarginLoss = _loss("MultiLabelMarginLoss", losses.multilabel_margin_loss)
 MultiLabelSoftMarginLoss = _loss("MultiLabelSoftMarginLoss", losses.multilabel_soft_margin_loss, weight=None)
-PoissonNLLLoss = _loss("PoissonNLLLoss", losses.poisson_nll_loss, log_input=True, full=False, eps=1e-8)
-GaussianNLLLoss = _loss("GaussianNLLLoss", losses.gaussian_nll_loss, full=False, eps=1e-6)
-CTCLoss = _loss("CTCLoss", losses.ctc_loss, blank=0, zero_infinity=False)
+PoissonNLLLoss = _loss(
+    "PoissonNLLLoss",
+    losses.poisson_nll_loss,
+    ("log_input", "full", "size_average", "eps", "reduce", "reduction"),
+    log_input=True,
+    full=False,
+    eps=1e-8,
+)
+GaussianNLLLoss = _loss("GaussianNLLLoss", losses.gaussian_nll_loss, (), full=False, eps=1e-6)
+CTCLoss = _loss("CTCLoss", losses.ctc_loss, ("blank", "reduction", "zero_infinity"), blank=0, zero_infinity=False)
 
 
-def _ctc_loss_init(self, blank=0, reduction="mean", zero_infinity=False):
-    _Loss.__init__(self, blank=blank, zero_infinity=zero_infinity, reduction=reduction)
+def _poisson_forward(self, log_input, target):
+    return _Loss.forward(self, log_input, target)
 
 
-# The reduction is in the middle here.
-CTCLoss.__init__ = _ctc_loss_init
+PoissonNLLLoss.forward = _poisson_forward  # an input has the name of an option
 LAYERS = str.split("""
     MarginRankingLoss HingeEmbeddingLoss SoftMarginLoss CosineEmbeddingLoss TripletMarginLoss
     TripletMarginWithDistanceLoss MultiMarginLoss MultiLabelMarginLoss MultiLabelSoftMarginLoss PoissonNLLLoss

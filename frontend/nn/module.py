@@ -20,6 +20,7 @@ from ..runtime.state.tensor import Tensor
 from . import hooks, state
 from .conversions import Conversions
 from .hooks import HookHandle
+from .inner_names import InnerNames
 from .parameter import Buffer, Parameter
 
 
@@ -38,7 +39,7 @@ _compile = later("compiled:compile")
 
 
 @is_module_class
-class Module(Conversions):
+class Module(Conversions, InnerNames):
     """Subclass it, call `super().__init__()`, assign parameters and other modules to attributes, define `forward`."""
 
     __signature__ = _SignatureOfCalls()
@@ -63,6 +64,9 @@ class Module(Conversions):
         if not (self._forward_hooks or self._forward_pre_hooks):
             return self.forward(*args, **kwargs)
         return hooks.call(self, args, kwargs)
+
+    # Classes of users have a __call__ that calls these.
+    _call_impl = _wrapped_call_impl = __call__
 
     def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
         """Call hook(module, args) before forward; what it returns, if not None, takes the place of args.
@@ -201,8 +205,8 @@ class Module(Conversions):
             if child is not None:
                 yield from child.named_modules(memo, _joined(prefix, name), remove_duplicate)
 
-    def modules(self):
-        return (module for _, module in self.named_modules())
+    def modules(self, remove_duplicate=True):
+        return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
     def named_children(self):
         """(name, child) of the direct children, each once."""
@@ -388,11 +392,11 @@ class Module(Conversions):
         for param in params:
             param.grad = None
 
-    def apply(self, function):
-        """Call function(module) on all modules, children first, this one last."""
+    def apply(self, fn):
+        """Call fn(module) on all modules, children first, this one last."""
         for child in self.children():
-            child.apply(function)
-        function(self)
+            child.apply(fn)
+        fn(self)
         return self
 
     def compile(self, *args, **kwargs):

@@ -84,8 +84,16 @@ class RNNBase(Module):
     def _flat_weights(self):
         return [getattr(self, name) for name in self._flat_weights_names]
 
+    @_flat_weights.setter
+    def _flat_weights(self, weights):
+        for name, weight in zip(self._flat_weights_names, weights):
+            if getattr(self, name, None) is not weight:
+                setattr(self, name, weight)
+
     def flatten_parameters(self):
         """Nothing: it is about memory on other devices."""
+
+    _init_flat_weights = _update_flat_weights = flatten_parameters
 
     def reset_parameters(self):
         """Draw all parameters anew."""
@@ -195,6 +203,37 @@ class RNNBase(Module):
     def _state_shapes(self, n_sequences):
         return [(self.num_layers * self._n_directions, n_sequences, self.hidden_size)]
 
+    # PyTorch's names of these, for inputs that have a batch, or are packed with these batch sizes.
+    def check_input(self, input, batch_sizes):
+        """RuntimeError unless input has the right dimensions and the size that the layer takes."""
+        self._check_input(input, 3 if batch_sizes is None else 2)
+
+    def get_expected_hidden_size(self, input, batch_sizes):
+        """The shape of the state before the first step."""
+        return tuple(self._state_shapes(self._n_sequences(input, batch_sizes))[0])
+
+    def check_hidden_size(self, hx, expected_hidden_size, msg="Expected hidden size {}, got {}"):
+        """RuntimeError unless the state has this shape."""
+        if tuple(hx.shape) != tuple(expected_hidden_size):
+            raise RuntimeError(msg.format(tuple(expected_hidden_size), list(hx.shape)))
+
+    def check_forward_args(self, input, hidden, batch_sizes):
+        """RuntimeError unless input and state fit together."""
+        self.check_input(input, batch_sizes)
+        states, shapes = self._states(hidden), self._state_shapes(self._n_sequences(input, batch_sizes))
+        for k, (state, shape) in enumerate(zip(states, shapes)):
+            name = "hidden" if len(shapes) == 1 else f"hidden[{k}]"
+            self.check_hidden_size(state, shape, f"Expected {name} size {{}}, got {{}}")
+
+    def permute_hidden(self, hx, permutation):
+        """The state with its sequences in another order."""
+        if permutation is None:
+            return hx
+        return self._hidden([s.index_select(1, permutation) for s in self._states(hx)])
+
+    def _n_sequences(self, input, batch_sizes):
+        return input.shape[0 if self.batch_first else 1] if batch_sizes is None else int(batch_sizes[0])
+
 
 def _check_options(mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, proj_size):
     if mode not in _GATES:
@@ -293,6 +332,10 @@ class LSTM(RNNBase):
     def _state_shapes(self, n_sequences):
         n = self.num_layers * self._n_directions
         return [(n, n_sequences, self._state_size), (n, n_sequences, self.hidden_size)]
+
+    def get_expected_cell_size(self, input, batch_sizes):
+        """The shape of the cells' state before the first step."""
+        return tuple(self._state_shapes(self._n_sequences(input, batch_sizes))[1])
 
     def _check_dimensions(self, input, hx):
         super()._check_dimensions(input, None)

@@ -386,7 +386,9 @@ class Upsample(Module):
     def __init__(self, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None):
         super().__init__()
         self.size, self.mode, self.align_corners = size, mode, align_corners
-        self.scale_factor, self.recompute_scale_factor = scale_factor, recompute_scale_factor
+        self.name, self.recompute_scale_factor = type(self).__name__, recompute_scale_factor
+        is_tuple = isinstance(scale_factor, tuple)
+        self.scale_factor = tuple(map(float, scale_factor)) if is_tuple else scale_factor and float(scale_factor)
 
     def forward(self, input):
         return interpolate(
