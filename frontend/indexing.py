@@ -5,7 +5,7 @@ slice cuts, None adds a dimension. Index tensors come last, all at once.
 """
 
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -360,9 +360,14 @@ def _number(x, value, shape):
         return None
     if category == 1 and (kind is float or kind is int):
         _require_fits(value, dtype)
-    if (kind is float and category == 2 or kind is int and category) and abs(value) < _SURELY_FITS:
-        return _apply(source.full, (value,), {"shape": shape, "dtype": dtype})
-    return None
+    if kind is float and category == 2:
+        # Infinities and NaN fit, too.
+        fits = not _SURELY_FITS <= abs(value) < inf
+    elif kind is bool or kind is int and category == 0:
+        fits, value = True, bool(value) if category == 0 else int(value)
+    else:
+        fits = kind is int and abs(value) < _SURELY_FITS
+    return _apply(source.full, (value,), {"shape": shape, "dtype": dtype}) if fits else None
 
 
 def _require_fits(value, dtype):
