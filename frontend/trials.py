@@ -157,8 +157,9 @@ class Trials(Calls):
         self._n_left.value = self._n_besides = 0
 
     def _is_waiting(self):
-        """Whether programs are being made in the background."""
-        return any(recording.is_waiting() for recording in self._recordings.values())
+        """Whether programs are being made in the background, or replays pay only after more calls: what calls take now
+        says nothing of those to come."""
+        return any(recording.is_waiting() or recording.postponed for recording in self._recordings.values())
 
 
 def _may_be_whole(usual):

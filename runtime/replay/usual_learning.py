@@ -27,6 +27,7 @@ def usual_frame(frame, structure, types):
     # A frame may live on, and must not keep what the call met alive with it.
     lasting, frame.lasting = frame.lasting, ()
     recording.n_followed += 1
+    recording.postponed = False
     if frame.needed is None or frame.is_interim:  # what replays run is not there yet
         return None
     recording.not_replayed = _reason_against(frame)
@@ -52,6 +53,7 @@ def usual_frame(frame, structure, types):
             return replay
     if len(_postponed) < PAYS_AFTER and not native.is_at_hand():
         _postponed.append(None)
+        recording.postponed = True
         return None
     return _add(frame, key, stable, structure, types)
 
