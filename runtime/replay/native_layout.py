@@ -144,6 +144,11 @@ _TYPE_VERSION = 384  # of tp_version_tag in CPython 3.10 to 3.13
 
 def type_version(kind):
     """A number that no class had before, and that becomes 0 when the class or one it inherits from is changed."""
+    _ = kind.__hash__  # the first look at a class that was changed gives it another one
+    return _version_now(kind)
+
+
+def _version_now(kind):
     return ctypes.c_uint32.from_address(id(kind) + _TYPE_VERSION).value
 
 
@@ -155,11 +160,11 @@ def _place_of_type_version():
         pass
 
     _ = Other.first, Base.first
-    versions = type_version(Base), type_version(Other)
+    versions = _version_now(Base), _version_now(Other)
     Base.second = None
-    changed = type_version(Base), type_version(Other)
+    changed = _version_now(Base), _version_now(Other)
     _ = Other.first, Base.first
-    after = type_version(Base), type_version(Other)
+    after = _version_now(Base), _version_now(Other)
     if len({*versions, *after}) != 4 or 0 in (*versions, *after) or changed != (0, 0):
         raise NotFound
     return _TYPE_VERSION
