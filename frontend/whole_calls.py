@@ -11,10 +11,10 @@ lists, tuples and dicts that it made.
 
 from .prepared import Look
 from .pure_code import Impure, reads_of
-from .runtime.programs.recording import BACKWARD, GRADIENTS, UPDATE
-from .runtime.replay import native_layout
+from .runtime.replay import eager_native, native_layout
 from .runtime.replay.frame_usual import NOT_STARTED, UsualFrame
 from .runtime.replay.usual_arguments import structure_of
+from .runtime.replay.usual_whole import what_else
 from .runtime.replay.whole_call import (
     AS_DICT,
     AS_LIST,
@@ -24,9 +24,10 @@ from .runtime.replay.whole_call import (
     GIVEN,
     WholeCall,
 )
+from .runtime.state.aligned import owner_of
 from .runtime.state.attributes import refusal
 from .runtime.state.modes import state
-from .runtime.state.tensor import Tensor
+from .runtime.state.tensor import Tensor, tensor_of
 
 _FIRST_PAUSE, _LONGER = 256, 4
 _MOST_PIECES = 256
@@ -75,6 +76,8 @@ class WholeCalls:
     def _reads_of(self, leaves):
         if not native_layout.type_version(Tensor):
             raise Impure("native code is not used")
+        # Later it would make another class of Tensor, whose version is compared.
+        eager_native.install()
         return reads_of(self._function, *[x for x in leaves if not isinstance(x, Tensor) and _is_object(x)])
 
     def _whole_of(self, usual, reads, look, leaves):
@@ -88,7 +91,7 @@ class WholeCalls:
         if not all(id(x) in named for x in look.outside.values()):
             raise Impure("it reads a tensor that is found nowhere in its code")
         rows = [(type(x), None if isinstance(x, Tensor) else x) for x in leaves]
-        return WholeCall(usual, reads.rows(), list(named.values()), rows, look.numbers, look.pieces)
+        return WholeCall(usual, reads.rows(), list(named.values()), rows, look.numbers, look.pieces, look.made)
 
     def lines(self, ways):
         """For explain."""
@@ -117,7 +120,7 @@ class _Look(Look):
 
     def __init__(self, leaves, reads, arguments):
         super().__init__()
-        self.pieces = self.why_not = None
+        self.pieces = self.why_not = self.made = None
         self._leaves, self._named = leaves, {id(x) for x in reads.tensors}
         self._others = {id(x) for x in reads.containers()}.union(map(id, _containers_in(arguments)))
 
@@ -128,6 +131,7 @@ class _Look(Look):
             return
         self.numbers = list(frame.numbers)
         self.outside = dict(zip(frame.expectation.numbers, frame.expectation.tensors))
+        self.made = self._copies_of_made()
         try:
             self.pieces = self._pieces_of(result)
         except Impure as reason:
@@ -157,13 +161,31 @@ class _Look(Look):
                 raise Impure(f"a result is a {type(x).__name__}")
             return CONSTANT, 0, 0, x
         if x._frame is self.frame:
-            return COMPUTED, self.frame.number_of(x), 0, None
+            return COMPUTED, self._first_number(x), 0, None
         for k, leaf in enumerate(self._leaves):
             if leaf is x:
                 return GIVEN, k, 0, None
         if id(x) not in self._named:
             raise Impure("a result is a tensor that is found nowhere in its code")
         return CONSTANT, 0, 0, x
+
+    def _copies_of_made(self):
+        """number -> a copy of a tensor that is new in every call; None if one shares memory with others. The function
+        makes them of what it reads and is given, which is compared."""
+        met = [*(x for x in self._leaves if isinstance(x, Tensor)), *self.outside.values()]
+        owners = {owner_of(x._data) for x in met if x._data is not None}
+        made = {vid: self.frame.tensors[vid] for vid in self.frame.fresh}
+        if any(owner_of(x._data) in owners for x in made.values()):
+            return None
+        return {vid: tensor_of(x._data.copy()) for vid, x in made.items()}
+
+    def _first_number(self, x):
+        """What a tensor of the call was made as: results are, before any is changed."""
+        number = self.frame.number_of(x)
+        for change in reversed(self.frame.changes):
+            if change.is_made and change.new == number:
+                number = change.old
+        return number
 
     def reason_of(self, usual):
         """Why calls like this one cannot be taken without their Python, or None: after the call."""
@@ -174,13 +196,9 @@ class _Look(Look):
             return self.what_else()
         if usual.segments or usual.eager_ops:
             return "a call is not one program"
-        if usual.changes or usual.walks or usual.functions or usual.has_nodes or usual.leaves:
-            return "it changes a tensor, or a value of it has hooks or is made by a Function"
-        if any(entry.op in (BACKWARD, GRADIENTS, UPDATE) for entry in usual.entries[:-1]):
-            return "it goes backwards"
-        if usual.fresh:
-            return "it makes tensors that are new in every call"
-        return self.why_not
+        if self.made is None:
+            return "a tensor that is new in every call shows memory that is somebody's"
+        return what_else(usual) or self.why_not
 
 
 def _containers_in(arguments):

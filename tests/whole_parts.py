@@ -1,11 +1,11 @@
-"""What tests of compiled functions whose Python need not run share: test_whole_calls.py, test_whole_call_effects.py."""
+"""What tests of compiled functions whose Python need not run share: test_whole_calls.py and its like."""
 
 import sys
 from pathlib import Path
 
 import weft
 
-_WATCHED = ("test_whole_calls.py", "test_whole_call_effects.py", "whole_parts.py")
+_WATCHED = ("test_whole_calls.py", "test_whole_call_effects.py", "test_whole_call_steps.py", "whole_parts.py")
 N = 12  # calls, of which one is looked into: conftest.py
 
 

@@ -44,15 +44,16 @@ from .usual_siblings import continue_elsewhere
 from .usual_through import ShowsWhole
 from .usual_views import GivenViews
 from .usual_walks import GoesBack, WalkAgain
+from .usual_whole import TakesSteps
 
 NOT_STARTED = object()
 _PRIVATE = ("begin", "run", "take")  # methods with an underscore here
-
-
 _LETS_GO = "a leaf is made in the call, or a value of it has hooks or is made by a Function"
 
 
-class UsualFrame(Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, ShowsWhole, AppliesEagerly, UsualBooks):
+class UsualFrame(
+    Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, ShowsWhole, AppliesEagerly, TakesSteps, UsualBooks
+):
     """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
 
     It serves one call at a time and is used again: tensors that nobody has kept are handed out again too.

@@ -59,7 +59,7 @@ class WalkAgain:
         if not self.walk.meetings:
             leaves = [tensors[leaf] for leaf, _ in self.walk.leaves]
             inputs = [x for x in operands if x is not None]
-            if any(leaf._grad is not None for leaf in leaves) or any(map(_may_be_watched, (*leaves, *inputs))):
+            if any(leaf._grad is not None for leaf in leaves) or any(map(may_be_watched, (*leaves, *inputs))):
                 return False
         if len(call.numbers) != len(self.before):
             return False
@@ -103,7 +103,7 @@ def _accumulate(found):
     accumulate_all((leaf, None if leaf._accumulator is None else edge_of(leaf), g) for leaf, g in found)
 
 
-def _may_be_watched(tensor):
+def may_be_watched(tensor):
     accumulator = tensor._accumulator and tensor._accumulator()
     return accumulator is not None and bool(accumulator.pre_hooks or accumulator.post_hooks or accumulator.hooks)
 
@@ -237,7 +237,7 @@ class GoesBack:
     def _has_first_gradient(self, meeting):
         """Whether a leaf without a gradient has got one, as engine.accumulate gives it, and nobody is told."""
         leaf, found = self.tensors[meeting.number], [self.tensors[meeting.given[0]]]
-        if leaf._grad is not None or not leaf._requires_grad or _may_be_watched(leaf) or not engine.is_owned(found):
+        if leaf._grad is not None or not leaf._requires_grad or may_be_watched(leaf) or not engine.is_owned(found):
             return False
         self.changed_gradients.append(((leaf,), (None,)))
         leaf._grad = found[0]

@@ -5,15 +5,16 @@
 
 The function is proved to do nothing but ops on what it is given and on what it reads (frontend/pure_code.py), and one
 call like this was looked at (frontend/whole_calls.py). All that its Python would have told the replay is said at once,
-then: that every entry was met, which numbers came with them, and what the views among the results are views of.
+then: that every entry was met, which numbers came with them, and what the views among the results are views of. Where
+it changes tensors in place, makes leaves or asks for gradients, that is done here too, in Python (usual_whole.py).
 """
 
-import functools
+from functools import cache, partial
 
 from ...compiler.translate.kinds import I64, Dict, Inline, List, Object, Rows, Struct, Tuple, offset_of
 from ...compiler.translate.language import METHOD, cast, native, require
 from ..code import translated
-from ..code.native_kinds import TensorObject
+from ..code.native_kinds import TensorObject, call_with
 from ..code.packing import Packed
 from ..eager.eager_matching import are_alike
 from ..eager.eager_words import new_dict, new_tuple, set_tuple_item
@@ -23,6 +24,7 @@ from ..state.tensor import Tensor
 from . import eager_native, native_text
 from . import native as objects
 from .native_reads import ReadWords, read_words, require_same
+from .usual_whole import steps_of
 
 COMPUTED, GIVEN, CONSTANT, AS_TUPLE, AS_LIST, AS_DICT = range(6)  # what a piece of the results is
 
@@ -59,6 +61,8 @@ class CallWords(Struct):
 
 
 class Words(Struct):
+    """more: of a call that does more than ops, does that and says whether it could; does what views would, too."""
+
     slow: Object
     call: Rows(CallWords)
     n_entries: I64
@@ -67,6 +71,7 @@ class Words(Struct):
     tensors: List
     numbers: List
     constants: Rows(Object)
+    more: Object
     views: Rows(View)
     pieces: Rows(Piece)
     calls: I64
@@ -86,6 +91,8 @@ def call(words: Words, arguments: Object) -> Object:
     # Making objects may have run code that looked at the call, which goes another way then.
     state = words.call[0]
     require(state.position == 0 and state.departed == 0)
+    if words.more is not None:
+        require(call_with(words.more, (), None) is True)
     for number in words.constants:
         words.numbers.append(number)
     for view in words.views:
@@ -139,9 +146,11 @@ def made_dict(words: Words, piece: Piece, leaves: Tuple) -> Object:
 class WholeCall:
     """The calls of one UsualFrame without their Python."""
 
-    def __init__(self, frame, reads, outside, leaves, numbers, pieces):
+    def __init__(self, frame, reads, outside, leaves, numbers, pieces, made):
         """reads, outside: as of read_words. leaves: (type, value) of the arguments, the value None of tensors.
-        numbers: the Python numbers among operands. pieces: of the results, as Piece."""
+        numbers: the Python numbers among operands. pieces: of the results, as Piece. made: as of steps_of."""
+        steps = steps_of(frame, made)
+        views = () if steps else [View(number=e.vid, base=e.root) for e in frame.entries[:-1] if e.root is not None]
         words = Words(
             slow=_not_this_time,
             call=[],
@@ -151,7 +160,8 @@ class WholeCall:
             tensors=frame.tensors,
             numbers=frame.numbers,
             constants=numbers,
-            views=[View(number=e.vid, base=e.root) for e in frame.entries[:-1] if e.root is not None],
+            more=partial(frame.take_steps, steps) if steps else None,
+            views=views,
             pieces=[Piece(**dict(zip(("kind", "number", "size", "value"), piece))) for piece in pieces],
         )
         self._packed, self._held, self.n_before = Packed(words), (reads, outside), 0
@@ -172,6 +182,6 @@ def _not_this_time(arguments):
     return None
 
 
-@functools.cache
+@cache
 def _code():
     return translated.load("whole", [call], eager_native.layout_of_objects())

@@ -66,14 +66,22 @@ VALUES = (
     "{t} = {x}\nfor q in model.parameters():\n    {t} = {t} + q.sum()", "{t} = {x} * params['b'] if params else {x}",
     "{t} = {x} * min(RATES) + max(scale, 1.0)", "{t} = nn.functional.relu({x})", "{t} = {x} ** 2", "{t} = {x} ** 2.0",
     "{t} = {x} * True", "{t} = {x}.to(weft.float32)", "{t} = {x} * isinstance(scale, float)",
-    "{t} = {x}.flip(0).cumsum(0)", "{t} = leaf * {x}",
+    "{t} = {x}.flip(0).cumsum(0)", "{t} = leaf * {x}", "{t} = ({x} * 2.0).clamp_(-1.0, 1.0)",
+    "{t} = {x} * 1.0\n{t}[{t} > 0.5] = float('inf')", "{t} = {x}.clone()\n{t}[..., 1:] = {t}[..., :-1].clone()",
+    "{t} = {x} * 2.0\n{t}.unsqueeze(0).add_({y})\n{t}[..., 0] = True", "{t} = {x}.detach().clone()\n{t} += {x}",
+    "{t} = weft.func.grad(lambda q: (q * p).sin().sum())({x})", "{t} = weft.tensor([0.5, 1.0, scale]) * {x}",
+    "{t} = weft.func.vmap(weft.func.grad(lambda q: q.exp() * 2.0))({x}.detach().reshape(-1))",
+    "{t} = weft.autograd.grad(({x} * p).sin().sum(), p)[0]", "{t} = {x}[..., [0]] + {y}",
+    "{t} = weft.autograd.grad(({x} * p).sin().sum(), p, create_graph=True)[0]",
+    "q = {x}.detach().clone().requires_grad_()\n{t} = weft.autograd.grad((q * p).square().sum(), q)[0]",
+    "{t} = weft.func.hessian(lambda q: (q.sin() * p).sum())({x}.detach())", "{t} = weft.tensor(0.5)\n{t} += {x}.sum()",
 )  # fmt: skip
 RARE = (
     "table.add_({x}.detach())", "net.mean.mul_(0.5)", "net.mean.copy_({x}.detach())", "box.table.mul_(0.5)",
     "weights[0].lerp_({x}.detach(), 0.1)", "kept.append(({x}, 1))", "box.shift = 0.5", "({x} * p).sum().backward()",
     "({x} * p).sum().backward()\noptimizer.step()\noptimizer.zero_grad()", "if {x}.sum() > 0:\n    {x} = {x} * 0.5",
     "{x}.add_(1.0)", "{x} *= 2.0", "weights.append({x})", "params['c'] = {x}",
-    "{t} = weft.autograd.grad(({x} * p).sin().sum(), p, create_graph=True)[0]", "{t} = {x} * float({x}.detach().sum())",
+    "{t} = {x} * float({x}.detach().sum())",
     "step.options['rate'] *= 0.5", "net.k += 0.5", "{t} = {x} * next(iter(RATES))",
     "with weft.no_grad():\n    p.mul_(0.9)", "{t} = {x} * weft.as_tensor(x.detach().numpy())",
     "{t} = {x} * [*map(float, RATES)][0]", "{t} = {x} * {{**WORDS}}['a']",
@@ -152,14 +160,16 @@ class RandomWhole(RandomOnArrays):
     def __init__(self, seed):
         super().__init__(seed)
         self.is_rare = seed % 4 == 0
-        self.drawing = set()  # functions that may draw: which of two threads gets which numbers is open
+        # Functions that may draw: which of two threads gets which numbers is open. Of transformations in two threads at
+        # once a compiled call may say that it cannot have them.
+        self.drawing = set()
 
     def text_of_value(self):
         return self.pick(RARE) if self.is_rare and self.chance(0.3) else self.pick(self.values)
 
     def function(self, k, parameters, first):
         lines = super().function(k, parameters, first)
-        if any(word in line for line in lines for word in ("rand(", "dropout(", "net(", "step(")):
+        if any(word in line for line in lines for word in ("rand(", "dropout(", "net(", "step(", "func.")):
             self.drawing.add(k)
         return [*lines, f"def f{k}_of(self, {parameters}):", *lines[1:]]
 
