@@ -21,7 +21,9 @@ MODULES = str.split("""
     torch.autograd.forward_ad torch.autograd.profiler torch.func torch.utils torch.utils.data torch.utils.checkpoint
     torch.distributed torch.cuda torch.amp torch.jit torch.random torch.testing torch.backends torch.compiler
     torch.accelerator torch.mps torch.xpu torch.cpu torch.sparse torch.profiler torch.hub torch.onnx torch._dynamo
-    torch._inductor
+    torch._inductor torch.nn.attention torch.nn.attention.flex_attention torch.nn.attention.bias torch.serialization
+    torch.nn.modules.module torch.backends.cuda torch.backends.cudnn torch.backends.mps
+    torch.backends.cpu torch.functional
 """)
 CLASSES = ["torch.Tensor", "torch.nn.Module", "torch.optim.Optimizer"]
 # Parts of PyTorch whose modules no program for one CPU imports.
@@ -93,7 +95,12 @@ def modules():
     torch = resolve("torch")
     found = pkgutil.walk_packages(torch.__path__, "torch.", onerror=lambda name: None)
     names = [module.name.removeprefix("torch.") for module in found]
-    return sorted(name for name in names if not re.search(r"(^|\.)_", name) and not APART.fullmatch(name))
+    # Of what is apart the topmost modules, which are imported before what is in them.
+    return sorted(
+        name
+        for name in names
+        if not re.search(r"(^|\.)_", name) and not APART.fullmatch(name.rpartition(".")[0] or "torch")
+    )
 
 
 def lines():

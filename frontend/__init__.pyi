@@ -1586,6 +1586,7 @@ def full(size: Any, fill_value: Any, *, dtype: _DType | None = ..., requires_gra
 def full_like(input: Tensor, fill_value: Any, *, dtype: _DType | None = ..., requires_grad: builtins.bool = ..., **placement: Any) -> Tensor:
     'One number everywhere, in the shape of another tensor.'
     ...
+functional: Any
 def gather(input: Tensor, dim: _Dims, index: Any, *, sparse_grad: builtins.bool = ...) -> Tensor:
     'Elements along dim at the positions index: out[i][j] = input[index[i][j]][j] for dim=0.'
     ...
@@ -1704,6 +1705,7 @@ def hsplit(input: Tensor, indices_or_sections: Any) -> builtins.tuple[Tensor, ..
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     'Side by side: along the second dimension, vectors along the first.'
     ...
+hub: Any
 def hypot(input: Tensor, other: _TensorLike, *, out: Any = ...) -> Tensor:
     'sqrt(input ** 2 + other ** 2), also where the squares are too large or too small; infinite if one of them is. Element by element.'
     ...

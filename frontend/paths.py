@@ -22,7 +22,7 @@ _TABLE = [
     ("derivatives", "autograd.functional"),
     ("gradcheck", "autograd.gradcheck"),
     ("graph", "autograd.graph"),
-    ("profiler profiled", "profiler autograd.profiler"),
+    ("profiler profiled", "profiler profiler.profiler autograd.profiler"),
     ("profiled", "autograd.profiler_util"),
     ("autograd", "autograd.anomaly_mode"),
     ("resizing", "autograd._functions"),
@@ -47,6 +47,8 @@ _TABLE = [
         "distributed.algorithms distributed.algorithms.ddp_comm_hooks "
         "distributed.algorithms.ddp_comm_hooks.default_hooks",
     ),
+    ("hub", "utils.model_zoo"),
+    (".", "functional"),
     ("interchange", "utils.dlpack"),
     ("jit", "jit"),
     ("multiprocessing", "multiprocessing"),
@@ -73,6 +75,10 @@ _TABLE = [
     ("nn.parametrize", "nn.utils.parametrize"),
     ("func", "nn.utils.stateless"),
     ("nn.prune", "nn.utils.prune"),
+    ("nn.flexible_attention", "nn.attention.flex_attention nn.attention.bias"),
+    ("nn.fusing", "nn.utils.fusion nn.utils.memory_format"),
+    ("nn.weight_norms", "nn.utils.weight_norm"),
+    ("nn nn.fused_losses", "nn.modules.linear_cross_entropy"),
     ("nn nn.lazy", "nn.modules.lazy"),
     ("nn.hooks", "utils.hooks"),
     ("distributions.distribution", "distributions.exp_family distributions.utils"),
@@ -81,7 +87,14 @@ _TABLE = [
         "distributions.normal distributions.bernoulli distributions.categorical distributions.multivariate_normal "
         "distributions.independent distributions.transformed_distribution distributions.beta distributions.gamma "
         "distributions.dirichlet distributions.uniform distributions.one_hot_categorical "
-        "distributions.relaxed_bernoulli distributions.relaxed_categorical distributions.mixture_same_family",
+        "distributions.relaxed_bernoulli distributions.relaxed_categorical distributions.mixture_same_family "
+        "distributions.binomial distributions.cauchy distributions.chi2 distributions.exponential "
+        "distributions.fishersnedecor distributions.generalized_pareto distributions.geometric distributions.gumbel "
+        "distributions.half_cauchy distributions.half_normal distributions.inverse_gamma distributions.kumaraswamy "
+        "distributions.laplace distributions.lkj_cholesky distributions.log_normal distributions.logistic_normal "
+        "distributions.lowrank_multivariate_normal distributions.multinomial distributions.negative_binomial "
+        "distributions.pareto distributions.poisson distributions.studentT distributions.von_mises "
+        "distributions.weibull distributions.wishart",
     ),
     ("nn.parametrizations", "nn.utils.parametrizations"),
     ("optim", "optim.adamw"),
@@ -105,7 +118,7 @@ _TABLE = [
 ]
 # Modules of weft's, and names that such modules have, which are imported when they are asked for: `import weft`
 # takes half the time without them.
-LAZY = {"distributed", "distributions", "fft", "func", "futures", "linalg", "nn", "optim", "special", "utils"}
+LAZY = {"distributed", "distributions", "fft", "func", "futures", "hub", "linalg", "nn", "optim", "special", "utils"}
 # Functions of lists of tensors (foreach.py) by the operands they have; those of one and two have a form in place.
 FOREACH_OF_ONE = """
     abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round
@@ -219,7 +232,13 @@ class PathModule(ModuleType):
             return import_module(f"{_ROOT}.{inner}")
         sources = vars(self)["_sources"]
         found = next((source for source in sources if name in vars(source)), sources[0])
-        return getattr(found, name)
+        try:
+            return getattr(found, name)
+        except (AttributeError, ImportError) as error:
+            path, explained = self.__name__.partition(".")[2], import_module(f"{_ROOT}.absent")
+            if name in explained.names_in(path):
+                raise type(error)(explained.sentence(path, name)) from None
+            raise
 
     def __call__(self, *args, **kwargs):
         """autograd.gradcheck is a module of PyTorch's that has a function of its name, which it stands for too."""
@@ -238,5 +257,5 @@ def sources_of(path):
 
 def _source(place):
     module, _, name = place.partition(":")
-    module = import_module(f"{_ROOT}.{module}")
+    module = import_module(f"{_ROOT}.{module}".rstrip("."))
     return vars(module)[name] if name else module

@@ -54,6 +54,16 @@ from weft.testing import assert_close
 from weft.serialization import load
 from weft.random import fork_rng
 from weft.version import __version__
+from weft.hub import load_state_dict_from_url
+from weft.utils.model_zoo import load_url
+from weft.functional import norm, einsum
+from weft.nn.attention import SDPBackend, sdpa_kernel
+from weft.nn.attention.flex_attention import flex_attention, create_block_mask
+from weft.nn.attention.bias import causal_lower_right
+from weft.nn.utils.weight_norm import weight_norm
+from weft.profiler.profiler import profile
+from weft.distributions.studentT import StudentT
+from weft.distributions.lowrank_multivariate_normal import LowRankMultivariateNormal
 import weft._dynamo
 from weft.nn.modules import *
 from weft.nn.functional import *
@@ -179,9 +189,9 @@ def test_a_missing_name_explains_itself():
     )
     assert message_of("weft.Tensor.to_sparse") == message_of("weft.ones(1).to_sparse")
     assert "weft computes on the CPU" in message_of("weft.cuda.nvtx")
-    assert "weft fetches nothing" in message_of("weft.hub") and "import its hubconf.py" in message_of("weft.hub")
+    assert "scipy.stats.qmc.Sobol" in message_of("weft.quasirandom")
     assert "PyTorch 2.13 has it, weft does not have it yet" in message_of("weft.distributed.shrink_group")
-    assert not hasattr(weft, "hub") and not hasattr(weft.Tensor, "to_sparse")
+    assert not hasattr(weft, "quasirandom") and not hasattr(weft.Tensor, "to_sparse")
 
 
 def test_a_name_of_pytorchs_older_compiler_can_be_imported():
@@ -228,7 +238,10 @@ def test_a_misspelt_name_is_an_ordinary_error_with_a_guess():
     [
         ("from weft.optim import SparseAdam", "'SparseAdam' from 'weft.optim': weft.optim.SparseAdam: PyTorch 2.13"),
         ("from weft.nn.modules.linear import Lineer", "Did you mean: 'Linear'"),
-        ("import weft.hub", "weft.hub: PyTorch 2.13 has it, weft will not have it"),
+        ("import weft.nn.quantized.dynamic", "weft.nn.quantized: PyTorch 2.13 has it, weft will not have it"),
+        ("import weft.backends.xnnpack", "weft.backends.xnnpack: PyTorch 2.13 has it, weft will not have it"),
+        ("import weft._higher_order_ops.scan", "weft._higher_order_ops: PyTorch 2.13 has it, weft will not have it"),
+        ("from weft.nn.modules.module import register_module_forward_hook", "PyTorch 2.13 has it, weft does not"),
         ("from weft import onnx", "weft.onnx: PyTorch 2.13 has it"),
         ("import weft.onnx.errors", "weft.onnx: PyTorch 2.13 has it"),
     ],

@@ -11,6 +11,7 @@ from ..compiler.ops.comparison import eq, where
 from ..compiler.ops.table import OpError
 from ..composed import repeat_interleave
 from ..creation import arange, empty, zeros
+from ..public import of_module
 from ..shaping import cat
 from . import functional as F
 from . import init
@@ -20,6 +21,7 @@ from .module import Module
 from .padding import pad
 from .parameter import Parameter
 
+__getattr__, __dir__ = of_module(__name__)
 FUNCTIONS = ("multi_head_attention_forward", "scaled_dot_product_attention")
 LAYERS = ("MultiheadAttention",)
 

@@ -14,6 +14,7 @@ from . import fold as fold
 from . import instancenorm as instancenorm
 from . import lazy as lazy
 from . import linear as linear
+from . import linear_cross_entropy as linear_cross_entropy
 from . import loss as loss
 from . import module as module
 from . import normalization as normalization

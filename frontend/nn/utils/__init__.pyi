@@ -6,6 +6,8 @@ from ... import Tensor as Tensor
 _Scalar = builtins.float | Tensor
 from . import clip_grad as clip_grad
 from . import convert_parameters as convert_parameters
+from . import fusion as fusion
+from . import memory_format as memory_format
 from . import parametrizations as parametrizations
 from . import parametrize as parametrize
 from . import prune as prune

@@ -4,7 +4,8 @@ import builtins
 from os import PathLike
 from typing import Any
 from typing_extensions import Self
-from . import device as _Device
+from .. import device as _Device
+from . import profiler as profiler
 
 class ProfilerAction:
     def __init__(self, value: Any, names: Any = ..., *, module: Any = ..., qualname: Any = ..., type: Any = ..., start: Any = ..., boundary: Any = ...) -> None: ...

@@ -1,0 +1,9 @@
+"""Written by docs/stubs.py from weft's own signatures: change those, and run it again."""
+
+import builtins
+from typing import Any
+
+class CausalVariant(builtins.int):
+    def __init__(self, value: Any, names: Any = ..., *, module: Any = ..., qualname: Any = ..., type: Any = ..., start: Any = ..., boundary: Any = ...) -> None: ...
+def causal_lower_right(*size: Any) -> Any: ...
+def causal_upper_left(*size: Any) -> Any: ...
