@@ -220,3 +220,32 @@ def test_readers_of_results(eager_switches):
     stop.append(True)
     thread.join()
     assert not wrong
+
+
+def test_a_call_that_goes_another_way_while_another_thread_begins_one():
+    """That thread's call began in the books of the one that had left them, to which its thread comes back: it ended in
+    the other thread's modes, in none of its calls."""
+    inside, ended, results = threading.Event(), threading.Event(), []
+
+    @weft.compile
+    def f(x, way):
+        h = x * 2.0
+        if way == "another":
+            h = h + 1.0
+            second.start()
+            inside.wait(10)
+        if way == "second":
+            inside.set()
+            ended.wait(10)
+        return h.sum()
+
+    x = weft.ones(3)
+    second = threading.Thread(target=lambda: results.append(f(x, "second").item()))
+    for _ in range(12):
+        f(x, "first")
+    try:
+        results.append(f(x, "another").item())
+    finally:
+        ended.set()
+        second.join()
+    assert results == [9.0, 6.0]

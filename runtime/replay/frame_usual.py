@@ -40,7 +40,7 @@ from .usual_hooks import TakesHooks
 from .usual_leaves import MakesLeaves
 from .usual_outside import OutsideBackward
 from .usual_segments import segments_of
-from .usual_siblings import continue_elsewhere
+from .usual_siblings import continue_elsewhere, is_left
 from .usual_through import ShowsWhole
 from .usual_views import GivenViews
 from .usual_walks import GoesBack, WalkAgain
@@ -206,7 +206,7 @@ class UsualFrame(
 
     def start(self, arguments):
         """Whether this frame can begin a call with these arguments: all that holds before the first op is as usual."""
-        if len(arguments) != len(self.argument_keys) or not self._take():
+        if len(arguments) != len(self.argument_keys) or is_left(self) or not self._take():
             return False
         self.owners = set()
         if not self._begin(arguments):

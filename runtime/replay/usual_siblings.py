@@ -15,13 +15,29 @@ def continue_elsewhere(call):
     none that may. Whether it can go on is for it to find out."""
     tried = (*call.tried, call)
     for other in call.recording.replays:
-        if not any(other is one for one in tried) and _shares_past(call, other) and other._take():
+        if any(other is one for one in tried) or is_left(other):
+            continue
+        if _shares_past(call, other) and other._take():
             if other.expectation.holds():
                 _take_over(call, other)
                 other.tried = tried
                 return other
             other._release()
     return None
+
+
+def is_left(usual):
+    """Whether a call that has departed from this UsualFrame is still in flight. The native code that has begun it goes
+    on with the words of this one when the function returns."""
+    if not usual.departed.value:
+        return False
+    frame = usual.ended_by()
+    if frame is None or not frame.is_usual:
+        return frame is None or not frame.closed
+    is_busy = not frame._take()
+    if not is_busy:
+        frame._release()
+    return is_busy
 
 
 def _shares_past(call, other):
