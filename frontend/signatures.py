@@ -44,7 +44,8 @@ class Recordings:
 
     def last_signatures(self):
         """Those of the recordings made or looked at last, the last one last."""
-        return list(islice(reversed(self._recordings), LOOKED_AT))[::-1]
+        with self._lock:
+            return list(islice(reversed(self._recordings), LOOKED_AT))[::-1]
 
     def add(self, recording, reason=None):
         with self._lock:

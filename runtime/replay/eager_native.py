@@ -17,7 +17,7 @@ from ...compiler.dtypes import ALL, bfloat16, float32, float64
 from ...compiler.ops.arithmetic import add
 from ...compiler.ops.table import Meta, Op
 from ...compiler.translate.kinds import offset_of, struct_bytes
-from ..code import kernels, translated
+from ..code import jit, kernels, translated
 from ..code.packing import Packed
 from ..eager import (
     eager_backward,
@@ -135,7 +135,10 @@ def _places(kind, names, stem):
 def install():
     """Calling an op goes to native code from now on. Returns the words that it reads; None if there is no such code."""
     if not _installed:
-        _installed.append(_install())
+        # One thread alone: what a second one would put in the way of the class of tensors is there already.
+        with jit.compiling:
+            if not _installed:
+                _installed.append(_install())
     return _installed[0]
 
 
