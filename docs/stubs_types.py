@@ -59,7 +59,7 @@ OF_LAYERS = {
     **dict.fromkeys(str.split("weight pos_weight"), "Tensor"),
     **dict.fromkeys(str.split("name target"), STR),
     "padding": "_Sizes | builtins.str",
-    "function": "Callable[[Module], Any]",
+    "fn": "Callable[[Module], Any]",
     "hook": "Callable[..., Any]",
 }
 # What is given to the hooks of layers: with keywords or without.

@@ -1,5 +1,8 @@
 """The losses of margin_losses.py as modules."""
 
+from inspect import Signature, signature, unwrap
+from types import FunctionType
+
 from . import margin_losses as losses
 from .group_normalization import PairwiseDistance
 from .loss_functions import reduction_of
@@ -45,7 +48,15 @@ _OLDER = ("size_average", "reduce", "reduction")
 def _loss(name, function, order=None, **options):
     order = (*options, *_OLDER) if order is None else order
     attributes = {"function": staticmethod(function), "options": options, "order": order, "__doc__": function.__doc__}
-    return type(name, (_Loss,), {**attributes, "__module__": __name__})
+    return type(name, (_Loss,), {**attributes, "forward": _forward_of(function), "__module__": __name__})
+
+
+def _forward_of(function):
+    """_Loss.forward, which says what the inputs are called."""
+    inputs = [p for p in signature(unwrap(function)).parameters.values() if p.default is p.empty]
+    forward = FunctionType(_Loss.forward.__code__, globals(), "forward")
+    forward.__signature__ = Signature([*list(signature(_Loss.forward).parameters.values())[:1], *inputs])
+    return forward
 
 
 MarginRankingLoss = _loss("MarginRankingLoss", losses.margin_ranking_loss, margin=0.0)

@@ -409,24 +409,24 @@ def _rows_of(dataset, positions):
     return dataset.batch(np.asarray(positions, np.int64))
 
 
-def default_collate(samples):
+def default_collate(batch):
     """A list of samples as one batch: tensors, arrays and numbers are stacked, tuples, lists and dicts entry by entry,
     strings listed. TypeError for anything else."""
-    first = samples[0]
+    first = batch[0]
     if isinstance(first, Tensor):
-        return view.stack(*samples, axis=0)
+        return view.stack(*batch, axis=0)
     if isinstance(first, (np.ndarray, np.generic)):
-        return tensor(np.stack(samples))
+        return tensor(np.stack(batch))
     if isinstance(first, float):
-        return tensor(samples, dtype=dtypes.float64)
+        return tensor(batch, dtype=dtypes.float64)
     if isinstance(first, int):
-        return tensor(samples)
+        return tensor(batch)
     if isinstance(first, (str, bytes)):
-        return samples
+        return batch
     if isinstance(first, dict):
-        return type(first)((key, default_collate([sample[key] for sample in samples])) for key in first)
+        return type(first)((key, default_collate([sample[key] for sample in batch])) for key in first)
     if isinstance(first, (tuple, list)):
-        return _collate_sequences(samples)
+        return _collate_sequences(batch)
     raise TypeError(
         "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
         f"found {type(first).__name__}; give DataLoader a collate_fn"
@@ -443,14 +443,14 @@ def _collate_sequences(samples):
     return columns
 
 
-def default_convert(sample):
+def default_convert(data):
     """A sample with tensors for NumPy arrays and numbers, also in dicts, lists and tuples (which become lists)."""
-    if isinstance(sample, (np.ndarray, np.generic)):
-        return sample if sample.dtype.kind in "SUO" else as_tensor(sample)
-    if isinstance(sample, dict):
-        return type(sample)((key, default_convert(value)) for key, value in sample.items())
-    if hasattr(sample, "_fields"):
-        return type(sample)(*map(default_convert, sample))
-    if isinstance(sample, (tuple, list)):
-        return list(map(default_convert, sample))
-    return sample
+    if isinstance(data, (np.ndarray, np.generic)):
+        return data if data.dtype.kind in "SUO" else as_tensor(data)
+    if isinstance(data, dict):
+        return type(data)((key, default_convert(value)) for key, value in data.items())
+    if hasattr(data, "_fields"):
+        return type(data)(*map(default_convert, data))
+    if isinstance(data, (tuple, list)):
+        return list(map(default_convert, data))
+    return data
