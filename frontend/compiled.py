@@ -167,6 +167,14 @@ class CompiledFunction(Trials):
             self._took(args, kwargs, self._learn_from(usual, leaves))
         return result
 
+    def _begun_natively(self, usual, leaves, args, kwargs, function):
+        """The same by native code, where that can begin it."""
+        result = usual.call(function, leaves, args, kwargs)
+        if result is NOT_STARTED:
+            return self._begun(usual, leaves, args, kwargs, function)
+        self._took(args, kwargs, self._learn_from(usual, leaves))
+        return result
+
     def _call(self, tried, args, kwargs):
         """A call that does not begin like the one that was expected."""
         tensors = []

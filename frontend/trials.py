@@ -83,7 +83,7 @@ class Trials(Calls):
             return self(*args, **kwargs)
         if self._whole is None:
             self._whole = _whole_calls(self._function)
-        run = functools.partial(self._begun, usual, leaves, args, kwargs)
+        run = functools.partial(self._begun_natively, usual, leaves, args, kwargs)
         result = self._whole.look_at(usual, leaves, args, kwargs, run)
         return self._call(usual, args, kwargs) if result is NOT_STARTED else result
 

@@ -9,12 +9,14 @@ nor changed what it was given; and what it returns must be tensors that it compu
 lists, tuples and dicts that it made.
 """
 
+from time import perf_counter
+
 from .prepared import Look
 from .pure_code import Impure, reads_of
 from .runtime.replay import eager_native, native_layout
 from .runtime.replay.frame_usual import NOT_STARTED, UsualFrame
 from .runtime.replay.usual_arguments import structure_of
-from .runtime.replay.usual_whole import what_else
+from .runtime.replay.usual_whole import steps_of, what_else
 from .runtime.replay.whole_call import (
     AS_DICT,
     AS_LIST,
@@ -31,6 +33,9 @@ from .runtime.state.tensor import Tensor, tensor_of
 
 _FIRST_PAUSE, _LONGER = 256, 4
 _MOST_PIECES = 256
+# What is done without the function besides ops, such as changes in place, takes so many seconds, and as many for each.
+# A function that takes less than so many times as long runs.
+_STEP, GAIN = 1e-6, 1.5
 _CONTAINERS = {tuple: AS_TUPLE, list: AS_LIST, dict: AS_DICT}
 
 
@@ -55,7 +60,9 @@ class WholeCalls:
         with _Look(leaves, reads, (args, kwargs)) as look:
 
             def function(*args, **kwargs):
+                began = perf_counter()
                 result = self._function(*args, **kwargs)
+                look.seconds = perf_counter() - began
                 look.ended(result)
                 return result
 
@@ -87,6 +94,9 @@ class WholeCalls:
             raise Impure(reason)
         if not reads.hold():
             raise Impure("it changes a list, a dict or an array that is not its own, or another one does meanwhile")
+        n_steps = len(steps_of(usual, look.made))
+        if n_steps and look.seconds < GAIN * _STEP * (1 + n_steps):
+            raise Impure("it takes no longer than to change tensors as it does without it")
         named = {id(x): x for x in reads.tensors}
         if not all(id(x) in named for x in look.outside.values()):
             raise Impure("it reads a tensor that is found nowhere in its code")
@@ -120,7 +130,7 @@ class _Look(Look):
 
     def __init__(self, leaves, reads, arguments):
         super().__init__()
-        self.pieces = self.why_not = self.made = None
+        self.pieces = self.why_not = self.made = self.seconds = None
         self._leaves, self._named = leaves, {id(x) for x in reads.tensors}
         self._others = {id(x) for x in reads.containers()}.union(map(id, _containers_in(arguments)))
 

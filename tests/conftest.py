@@ -38,6 +38,7 @@ def replayed_however_often(monkeypatch):
     if "weft" in sys.modules:
         monkeypatch.setattr("weft.contest.AFTER", import_module("weft.contest").NEVER)
         monkeypatch.setattr("weft.contest.LOOKED_INTO_AFTER", 5)
+        monkeypatch.setattr("weft.whole_calls.GAIN", 0.0)
         monkeypatch.setattr("weft.made_anew.PAYS_AFTER", 0)
         monkeypatch.setattr("weft.ways.LONG", float("inf"))
         monkeypatch.setattr("weft.runtime.record.frame_flush.MOST_SECONDS_ANEW", float("inf"))

@@ -145,6 +145,9 @@ CALLS = (
 )
 OPTIONS = ("", "", "", ", dynamic=True", ", background=True", ", dynamic=False")
 
+# What draws, since which thread gets which numbers is open; and what changes tensors, which the other one may be reading.
+_NOT_IN_THREADS = ("rand(", "dropout(", "net(", "step(", "_(", "*=", "+=")
+
 
 class RandomWhole(RandomOnArrays):
     """seed -> `source`: calls that are alike long enough to be looked into, then something changes, then more calls."""
@@ -160,16 +163,14 @@ class RandomWhole(RandomOnArrays):
     def __init__(self, seed):
         super().__init__(seed)
         self.is_rare = seed % 4 == 0
-        # Functions that may draw: which of two threads gets which numbers is open. Of transformations in two threads at
-        # once a compiled call may say that it cannot have them.
-        self.drawing = set()
+        self.drawing = set()  # functions that two threads cannot call at once and find what one after the other would
 
     def text_of_value(self):
         return self.pick(RARE) if self.is_rare and self.chance(0.3) else self.pick(self.values)
 
     def function(self, k, parameters, first):
         lines = super().function(k, parameters, first)
-        if any(word in line for line in lines for word in ("rand(", "dropout(", "net(", "step(", "func.")):
+        if any(word in line for line in lines for word in _NOT_IN_THREADS):
             self.drawing.add(k)
         return [*lines, f"def f{k}_of(self, {parameters}):", *lines[1:]]
 

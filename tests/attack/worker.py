@@ -11,7 +11,7 @@ import time
 from random_programs import RandomProgram
 from random_sharing import RandomSharing
 
-from weft import contest, made_anew
+from weft import contest, made_anew, whole_calls
 
 from .compare import difference_in, n_errors
 from .minimise import minimised
@@ -31,6 +31,7 @@ N_BETWEEN_FREEZES = 4
 # One text is compiled many times here, and what is attacked are recorded calls.
 made_anew.PAYS_AFTER = 0
 contest.LOOKED_INTO_AFTER = 4  # programs are short
+whole_calls.GAIN = 0.0
 
 
 def source_of(seed):
