@@ -152,6 +152,8 @@ class _Mode:
 class set_grad_enabled(_Mode):
     def __init__(self, mode: builtins.bool) -> None: ...
 
+from .amp import GradScaler as GradScaler
+
 class autocast(_Mode):
     def __init__(
         self, device_type: str = ..., dtype: _DType | None = ..., enabled: builtins.bool = ..., cache_enabled: Any = ...
@@ -185,7 +187,7 @@ WRITTEN_ABOVE = {
     *PLAIN_MODES,
     *str.split(
         "e inf nan pi dtype device Generator Size newaxis default_generator weft_version compile set_grad_enabled "
-        "autocast inference_mode as_torch Tensor value_and_grad grad jacobian hessian hvp "
+        "autocast GradScaler inference_mode as_torch Tensor value_and_grad grad jacobian hessian hvp "
         "for_numpy"
     ),
 }

@@ -259,6 +259,8 @@ CALLED_ANYHOW = str.split("""
 PAIR = "builtins.tuple[Tensor, Any]"
 CALLED = {
     "Sequential": ("input: Any", "Tensor"),
+    "GaussianNLLLoss": ("input: Tensor, target: Tensor, var: Tensor | builtins.float", "Tensor"),
+    "CTCLoss": ("log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any", "Tensor"),
     **dict.fromkeys(str.split("LSTM GRU RNN RNNBase"), ("input: Any, hx: Any = ...", PAIR)),
     "LSTMCell": ("input: Tensor, hx: Any = ...", "builtins.tuple[Tensor, Tensor]"),
 }

@@ -161,6 +161,8 @@ class _Mode:
 class set_grad_enabled(_Mode):
     def __init__(self, mode: builtins.bool) -> None: ...
 
+from .amp import GradScaler as GradScaler
+
 class autocast(_Mode):
     def __init__(
         self, device_type: str = ..., dtype: _DType | None = ..., enabled: builtins.bool = ..., cache_enabled: Any = ...

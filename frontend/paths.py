@@ -153,6 +153,7 @@ _LATER = [
     ("ptx", "export_ptx"),
     ("runtime.programs.on_gpu", "load_ptx"),
     ("printing", "get_printoptions printoptions set_printoptions"),
+    ("scaling", "GradScaler"),
     ("serialization", "load save"),
     ("storages", "TypedStorage UntypedStorage"),
     ("underscored", "_standard_gamma _weight_norm _shape_as_tensor _dim_arange _softmax _log_softmax _unique _unique2"),

@@ -55,6 +55,7 @@ from weft.serialization import load
 from weft.random import fork_rng
 from weft.version import __version__
 from weft.hub import load_state_dict_from_url
+from weft import GradScaler
 from weft.utils.model_zoo import load_url
 from weft.functional import norm, einsum
 from weft.nn.attention import SDPBackend, sdpa_kernel
