@@ -145,7 +145,7 @@ CALLS = (
 )
 OPTIONS = ("", "", "", ", dynamic=True", ", background=True", ", dynamic=False")
 
-# What draws, since which thread gets which numbers is open; and what changes tensors, which the other one may be reading.
+# What draws, since which thread gets which numbers is open; and what changes tensors, which the other may be reading.
 _NOT_IN_THREADS = ("rand(", "dropout(", "net(", "step(", "_(", "*=", "+=")
 
 
