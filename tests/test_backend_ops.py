@@ -36,9 +36,11 @@ def _spread_out(x):
     return view
 
 
-def _check(name, floating, arrange):
+def _check(name, floating, arrange, is_of_use=lambda arrays: True):
     op = TABLE[name]
     for sample in op.samples():
+        if not is_of_use([x for x in sample.operands if isinstance(x, np.ndarray)]):
+            continue
         graph, arrays = _graph(op, sample, floating, arrange)
         eager_only = op.extra.get("eager_only")
         if not eager_only or eager_only([o.dtype for o in graph.outputs[0].operands], sample.attributes) is None:
@@ -57,4 +59,4 @@ def test_float64(name):
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_strided_inputs(name):
-    _check(name, dtypes.float32, _spread_out)
+    _check(name, dtypes.float32, _spread_out, lambda arrays: any(x.ndim and x.size for x in arrays))
