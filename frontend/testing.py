@@ -136,7 +136,7 @@ def _as_tensor(x, where):
         return x.detach()
     try:
         return as_tensor(x, dtypes.float64 if type(x) is float else None)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             f"No comparison pair was able to handle inputs of type {type(x)}{_place(where)}; give tensors, arrays, "
             "numbers, or sequences and mappings of them"

@@ -34,8 +34,10 @@ def what_other_files_have_left_is_not_looked_through():
 
 @pytest.fixture(autouse=True)
 def replayed_however_often(monkeypatch):
-    """What is tested is what happens in a compiled call, so time does not decide whether there are any."""
+    """What is tested is what happens in a compiled call, so time does not decide whether there are any, nor with how
+    many shapes other tests have called an op."""
     if "weft" in sys.modules:
+        import_module("weft.runtime.eager.plan")._told_of.clear()
         monkeypatch.setattr("weft.contest.AFTER", import_module("weft.contest").NEVER)
         monkeypatch.setattr("weft.contest.LOOKED_INTO_AFTER", 5)
         monkeypatch.setattr("weft.whole_calls.GAIN", 0.0)
