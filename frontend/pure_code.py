@@ -33,7 +33,7 @@ from .pure_values import (
     is_plain_class,
     is_plain_object,
 )
-from .runtime.replay import native_layout
+from .runtime.replay import eager_native, native_layout
 from .runtime.replay.compiled_call import Calls
 from .runtime.state.tensor import Tensor
 
@@ -92,6 +92,8 @@ def reads_of(function, *given):
     """The Reads of a function that is given these objects, besides tensors and plain values. Raises Impure."""
     if sys.version_info[:2] > _LAST_KNOWN:
         raise Impure("the code of this version of Python is not known")
+    # Later it would change the class of tensors, whose version is compared.
+    eager_native.install()
     reads = Reads()
     reads.add_value(function, "the function", None, None)
     for x in given:

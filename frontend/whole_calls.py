@@ -13,7 +13,7 @@ from time import perf_counter
 
 from .prepared import Look
 from .pure_code import Impure, reads_of
-from .runtime.replay import eager_native, native_layout
+from .runtime.replay import native_layout
 from .runtime.replay.frame_usual import NOT_STARTED, UsualFrame
 from .runtime.replay.usual_arguments import structure_of
 from .runtime.replay.usual_whole import steps_of, what_else
@@ -83,8 +83,6 @@ class WholeCalls:
     def _reads_of(self, leaves):
         if not native_layout.type_version(Tensor):
             raise Impure("native code is not used")
-        # Later it would make another class of Tensor, whose version is compared.
-        eager_native.install()
         return reads_of(self._function, *[x for x in leaves if not isinstance(x, Tensor) and _is_object(x)])
 
     def _whole_of(self, usual, reads, look, leaves):
