@@ -178,8 +178,10 @@ class _Look(Look):
         return CONSTANT, 0, 0, x
 
     def _copies_of_made(self):
-        """number -> a copy of a tensor that is new in every call; None if one shares memory with others. The function
-        makes them of what it reads and is given, which is compared."""
+        """number -> a copy of a tensor that is new in every call; None if one shares memory with others, or is itself a
+        copy of what NumPy arrays show. Others the function makes of what it reads and is given, which is compared."""
+        if self.frame.copies:
+            return None
         met = [*(x for x in self._leaves if isinstance(x, Tensor)), *self.outside.values()]
         owners = {owner_of(x._data) for x in met if x._data is not None}
         made = {vid: self.frame.tensors[vid] for vid in self.frame.fresh}
