@@ -21,6 +21,7 @@ import numpy as np
 
 from .array_bytes import ArrayBytes
 from .nn.module import Module
+from .paths import PathModule
 from .pure_values import (
     PACKAGE,
     described,
@@ -145,6 +146,10 @@ class Reads:
             self._add_array(value, name, code, line)
         elif kind is types.ModuleType:
             self._add_container(value)
+        elif kind is PathModule:
+            self._add_container(value)
+            for source in value._sources:
+                self.add_value(source, name, code, line)
         elif isinstance(value, Calls):
             # In another call it is the function that it was made of.
             self.attributes.append((value, "function", value.function))
@@ -375,6 +380,8 @@ class Reads:
             self.add_value(own[name], name, code, line)
             return True
         if isinstance(thing, types.ModuleType):
+            if type(thing) is PathModule:
+                self._add_absent(own, name)  # what is assigned to it would stand for what its sources have
             return False
         found = self._add_of_classes(type(thing), name, code, line)
         # A property has precedence over what is in the object's own dict.

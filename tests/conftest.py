@@ -47,6 +47,16 @@ def replayed_however_often(monkeypatch):
         monkeypatch.setattr("weft.runtime.replay.usual_learning.PAYS_AFTER", 0)
 
 
+@pytest.fixture(autouse=True)
+def no_call_stays_open():
+    """Else what comes after it would belong to it: no function would be compiled any more."""
+    yield
+    if "weft.runtime.state.modes" in sys.modules:
+        modes = sys.modules["weft.runtime.state.modes"].state
+        frame, modes.frame = modes.frame, None
+        assert frame is None, f"a call of {frame.recording.name} is still open"
+
+
 @pytest.fixture
 def python_runs(monkeypatch):
     """Calls of compiled functions run their Python, whatever is known of it."""

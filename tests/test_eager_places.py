@@ -12,6 +12,7 @@ from weft.runtime.eager import plan
 @pytest.fixture(autouse=True)
 def native_at_once(monkeypatch):
     monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
+    plan.forget()  # those that others have made wait longer
 
 
 def places(*shape, below, seed=0):

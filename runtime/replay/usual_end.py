@@ -141,10 +141,9 @@ class Ending:
         close(frame)
 
     def _close_unusual(self):
-        if any(getweakrefcount(self.tensors[vid]) for vid, alive in self.results if not alive):
-            self.close()
-        else:
-            close(self.depart())
+        # A value with weak references may have ended with the function, else it is held.
+        is_watched = any(getweakrefcount(self.tensors[vid]) for vid, alive in self.results if not alive)
+        close(self if is_watched else self.depart())
 
     def _close_failed(self, error):
         if self._has_landed():

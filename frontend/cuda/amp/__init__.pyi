@@ -3,7 +3,7 @@
 import builtins
 from typing import Any
 from ... import dtype as _DType
-from ...amp import GradScaler as _GradScaler
+from ... import GradScaler as _GradScaler
 from ... import autocast as _autocast
 from . import autocast_mode as autocast_mode
 from ...amp import custom_bwd as custom_bwd
