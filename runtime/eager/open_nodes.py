@@ -4,6 +4,7 @@ from . import plan
 
 NODES_BEFORE = 2  # that Python runs, before native code is told of their derivative
 MOST_ATTEMPTS = 6
+ATTEMPTS_BEFORE_REFUSAL = 2  # of which none succeeded: one may be for a cotangent that lies in an unusual way
 
 
 class Hole:
@@ -18,12 +19,14 @@ class Hole:
 
 class OpenDerivative:
     """The derivative of nodes of one op, of sizes that each node tells. make(numbers, cotangent) gives what native code
-    reads: `native` the words of the first, and `made` all. left: how many nodes Python runs before the next is made."""
+    reads: `native` the words of the first, and `made` all. left: how many nodes Python runs before the next is made.
+    refused() is called if there can be none: derivatives for exact sizes, which native code may know, are better."""
 
-    __slots__ = ("native", "made", "make", "left", "attempts")
+    __slots__ = ("native", "made", "make", "refused", "left", "attempts")
 
-    def __init__(self, make):
-        self.native, self.made, self.make, self.left, self.attempts = None, [], make, NODES_BEFORE, 0
+    def __init__(self, make, refused):
+        self.native, self.made, self.make, self.refused = None, [], make, refused
+        self.left, self.attempts = NODES_BEFORE, 0
 
     def ask(self, node, cotangent):
         """Python runs a node that native code might have run."""

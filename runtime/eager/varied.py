@@ -18,13 +18,14 @@ _kinds = {}
 
 class Varied:
     """Calls that are alike. numbers: of the first; changed: positions of those that were others since. left: how many
-    attempts more are made; told: whoever serves them holds here what it needs; refusal: why the last attempt failed."""
+    attempts more are made; told: whoever serves them holds here what it needs; refusal: why the last attempt failed;
+    left_to_python: with which operands that require gradients they are Python's, because their nodes would be."""
 
-    __slots__ = ("numbers", "changed", "n_calls", "left", "told", "refusal")
+    __slots__ = ("numbers", "changed", "n_calls", "left", "told", "refusal", "left_to_python")
 
     def __init__(self, numbers):
         self.numbers, self.changed, self.n_calls, self.left, self.told = numbers, set(), 0, MOST_ATTEMPTS, []
-        self.refusal = None
+        self.refusal, self.left_to_python = None, set()
 
 
 def forget():

@@ -55,7 +55,7 @@ from ..eager.eager_words import (
 )
 from ..eager.function_node import FunctionNode
 from ..eager.needs import Shape
-from ..eager.open_nodes import Hole, OpenDerivative
+from ..eager.open_nodes import ATTEMPTS_BEFORE_REFUSAL, Hole, OpenDerivative
 from ..programs.large import new_result, some_results
 from ..state.aligned import Memory
 from ..state.exposure import set_native_share, set_native_show
@@ -404,6 +404,8 @@ def take_over_open_derivative(derivative, numbers, array):
     try:
         made = derivative.make(numbers, array)
     except Exception:  # noqa: BLE001
+        if not derivative.made and derivative.attempts >= ATTEMPTS_BEFORE_REFUSAL:
+            derivative.refused()
         return
     derivative.made.append(made)
     open_derivatives.chained(derivative.made)

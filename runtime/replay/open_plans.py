@@ -7,6 +7,7 @@ computes in each call (runtime/eager/eager_open.py). Nothing is supposed that a 
 """
 
 from collections import deque
+from functools import partial
 
 import numpy as np
 
@@ -147,7 +148,7 @@ class OpenPlan:
     def __init__(self, op, arrays, attributes, default_dtype, varied):
         self.call = call = Call(op, arrays, attributes, default_dtype, varied)
         self.scope, self.plan, self.layouts = call.opened(call.numbers)
-        plan, self.cells, self.builder, self.held = self.plan, Cells(), None, []
+        plan, self.cells, self.builder, self.held, self.varied = self.plan, Cells(), None, [], varied
         self.decompose()
         facts = self.view(arrays, attributes) or self.steps()
         operands = [operand(*one, self.builder) for one in zip(plan.metas, plan.kinds, self.layouts)]
@@ -230,11 +231,19 @@ class OpenPlan:
         if True in wanted:
             of_nodes = row_of_nodes(plan, wanted, self.scope)
             has_saved = of_nodes.reads_out or SAVED in of_nodes.kept
-            derivative, row = OpenDerivative(OpenNodes(self.call, wanted, has_saved).native), Packed(of_nodes)
+            make, refused = OpenNodes(self.call, wanted, has_saved).native, partial(self._leave_to_python, requires)
+            derivative, row = OpenDerivative(make, refused), Packed(of_nodes)
             self.held += [row, derivative]
             put_word(self.packed.address + offset_of(Open, "derivatives") + 8 * at, id(derivative))
         put_word(self.routine_at + offset_of(Routine, "nodes") + 8 * at, row.address)
         return True
+
+    def _leave_to_python(self, requires):
+        """Where these operands require gradients: there is no derivative but for exact sizes, of which Python makes
+        plans."""
+        self.varied.left_to_python.add(requires)
+        at = row_of(requires, len(self.plan.metas))
+        put_word(self.routine_at + offset_of(Routine, "nodes") + 8 * at, UNKNOWN_NODE.address)
 
 
 def row_of_nodes(plan, differentiated, scope):
@@ -293,7 +302,7 @@ class Table:
 
 def made(table, op, arrays, attributes, default_dtype, requires, varied):
     """Native code knows a plan for such calls from now on, if there can be one."""
-    if [known for known in varied.told if known.add_row(requires)]:
+    if requires in varied.left_to_python or [known for known in varied.told if known.add_row(requires)]:
         return
     plan = OpenPlan(op, arrays, attributes, default_dtype, varied)
     plan.add_row(requires)
