@@ -78,7 +78,7 @@ def test_nothing_of_a_convolutional_network_is_left_to_python(sizes_before):
         leaf, weights = x.clone().requires_grad_(), w.clone().requires_grad_()
         functional.max_pool2d(functional.conv2d(leaf, weights, padding=1).relu(), 2).sum().backward()
 
-    for n in (*sizes_before, *[2] * 40):
+    for n in (*3 * sizes_before, *[2] * 40):
         step(numbers(n, 1, 6, 6))
     x = numbers(2, 1, 6, 6)
     assert native_calls(lambda: step(x), "nodes_taken") == (4 if IS_NATIVE else 0)
