@@ -69,7 +69,7 @@ def test_gradients_are_native_and_have_the_bits_of_python(name):
     assert (native_calls(gradient, "nodes_taken") >= 1) is IS_NATIVE
 
 
-@pytest.mark.parametrize("sizes_before", [(), ((1, 4), (3, 8), (2, 10), (4, 6), (5, 12))])
+@pytest.mark.parametrize("sizes_before", [((1, 4), (3, 8), (2, 10), (4, 6), (5, 12)), ()])
 def test_nothing_of_a_convolutional_network_is_left_to_python(sizes_before):
     """Its derivatives add at computed places, which took most of the time of a step. Some are for exact sizes only."""
     w = numbers(3, 1, 3, 3, seed=1)
