@@ -54,7 +54,9 @@ def no_call_stays_open():
     if "weft.runtime.state.modes" in sys.modules:
         modes = sys.modules["weft.runtime.state.modes"].state
         frame, modes.frame = modes.frame, None
+        hidden, modes.hidden = modes.hidden, None
         assert frame is None, f"a call of {frame.recording.name} is still open"
+        assert hidden is None, f"a call of {hidden.recording.name} is still hidden"
 
 
 @pytest.fixture

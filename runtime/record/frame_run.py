@@ -13,6 +13,7 @@ from ..state.modes import state
 def run(frame, function, args, kwargs=None, tensors=None):
     """function(*args, **kwargs) as a call in a frame, which begins with these tensors if it has not begun."""
     frame.recording.counter[0] += 1
+    hidden = state.hidden
     try:
         state.frame = frame
         try:
@@ -26,7 +27,8 @@ def run(frame, function, args, kwargs=None, tensors=None):
         state.frame.close()
         state.frame = None
     finally:
-        frame, state.frame = state.frame, None
+        # An exception that comes as one of its values is computed may leave the call hidden.
+        frame, state.frame, state.hidden = state.frame, None, hidden
         if frame is not None and not frame.closed:
             frame.give_up()
     return result
