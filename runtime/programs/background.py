@@ -147,7 +147,7 @@ def _compiled(meta, ir):
 def take(text):
     """(whether there is a Job that has made the program of a text or found that there is none; what it has found)."""
     job = _jobs.get(text)
-    if job is None or not job.is_done or job.failure:
+    if job is None or not job.is_done or job.failure is not None:
         return False, None
     del _jobs[text]
     found, job.found = job.found, None
@@ -165,7 +165,7 @@ def begin(text, build):
             del _jobs[other.text]
         job = _jobs[text] = Job(text, build)
         _waiting.append(job)
-    if not job.failure:
+    if job.failure is None:
         raise NotReady(job)
 
 
