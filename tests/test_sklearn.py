@@ -35,18 +35,41 @@ def parameters_of(estimator):
     return np.concatenate([p.detach().numpy().ravel() for p in estimator.module_.parameters()])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("estimator", [ModuleClassifier(max_epochs=30), ModuleRegressor(max_epochs=50)], ids=repr)
-def test_the_checks_of_scikit_learn(estimator, dtype):
-    # It wants the results of weights and of repeated samples to agree to 7 digits, of float32 too.
-    rounding = {"check_sample_weight_equivalence_on_dense_data": "float32"} if dtype == "float32" else {}
+ESTIMATORS = [ModuleClassifier(max_epochs=30), ModuleRegressor(max_epochs=50)]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
+def test_the_checks_of_scikit_learn(estimator, monkeypatch):
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # without it one of them is skipped
+    found = check_estimator(estimator, on_fail="raise", on_skip=None)
+    assert len(found) > 40 and sum("sample_weight" in r["check_name"] for r in found) >= 6
+    assert {r["check_name"]: r["status"] for r in found if r["status"] != "passed"} == {}
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
+def test_the_checks_of_scikit_learn_in_float32(estimator):
+    # It wants the results of weights and of repeated samples to agree to 7 digits, more than float32 has.
+    rounding = {"check_sample_weight_equivalence_on_dense_data": "float32"}
     found = check_estimator(
-        clone(estimator).set_params(dtype=dtype), on_fail=None, on_skip=None, expected_failed_checks=rounding
+        clone(estimator).set_params(dtype="float32"), on_fail=None, on_skip=None, expected_failed_checks=rounding
     )
     found = [r for r in found if r["check_name"] not in rounding]
-    assert len(found) > 40 and sum("sample_weight" in r["check_name"] for r in found) >= 6
     problems = {r["check_name"]: r["exception"] for r in found if r["status"] not in ("passed", "skipped")}
     assert problems == {}
+
+
+@pytest.mark.parametrize("make", [ModuleClassifier, ModuleRegressor])
+def test_without_a_dtype_the_samples_decide(make):
+    y = Y if make is ModuleClassifier else X[:, 0]
+    options = {"max_epochs": 3, "random_state": 0}
+    for given, expected in [("float32", weft.float32), ("float64", weft.float64), ("int64", weft.float64)]:
+        model = make(**options).fit(X.astype(given), y)
+        assert model.module_[0].weight.dtype == expected
+        assert make is ModuleClassifier or model.predict(X).dtype == np.float64
+        named = make(dtype=str(expected).split(".")[1], **options).fit(X.astype(given), y)
+        assert np.array_equal(parameters_of(model), parameters_of(named))
+        model.partial_fit(X, y)
+        assert model.module_[0].weight.dtype == expected
 
 
 def test_the_examples():
@@ -234,7 +257,7 @@ def test_tables_with_names():
         ({"batch_size": 0}, "ModuleClassifier: batch_size must be an integer of at least 1, got 0"),
         ({"max_epochs": 1.5}, "max_epochs must be an integer of at least 1, got 1.5"),
         ({"validation_fraction": 1.0}, "validation_fraction must lie between 0 and 1, got 1.0"),
-        ({"dtype": "float16"}, r"dtype must be one of \['float32', 'float64'\], got 'float16'"),
+        ({"dtype": "float16"}, r"dtype must be None or one of \['float32', 'float64'\], got 'float16'"),
         (
             {"module": lambda i, o: nn.Sequential(nn.Linear(i, o), nn.Flatten(0))},
             r"\(samples, outputs\); for an input of shape \(64, 4\) it returned a tensor of shape \(192,\)",
