@@ -320,6 +320,8 @@ def text():
             lines.append(f"{name}: _DType")
         elif inspect.isfunction(value) or inspect.isbuiltin(value):
             lines += function_lines(name, value)
+        elif isinstance(value, type) and issubclass(value, Exception):
+            lines.append(f"class {name}({', '.join(base.__name__ for base in value.__bases__)}): ...")
         else:
             lines.append(f"{name}: Any")
     return "\n".join(lines) + "\n"

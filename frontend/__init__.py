@@ -27,6 +27,7 @@ from .compiler.dtypes import (
 )
 from .compiler.dtypes import bool_ as bool
 from .compiler.dtypes import dtype_of as _dtype_of
+from .compiler.ops.table import OpError, OutOfRange
 from .families import FAMILIES as _FAMILIES
 from .kinds import put_doors as _put_doors
 from .numpy_words import understanding as _understanding
@@ -69,6 +70,7 @@ float, double, half, long, int, short = float32, float64, float16, int64, int32,
 cfloat, cdouble = complex64, complex128
 newaxis = None
 
+OpError.__module__ = OutOfRange.__module__ = __name__
 absent.mark_absent(Tensor, "Tensor")
 for _kind, _path in (
     (Generator, "Generator"),

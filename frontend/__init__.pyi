@@ -885,7 +885,9 @@ FloatTensor: Any
 HalfTensor: Any
 IntTensor: Any
 LongTensor: Any
-OutOfMemoryError: Any
+class OpError(ValueError, RuntimeError): ...
+class OutOfMemoryError(RuntimeError): ...
+class OutOfRange(OpError, IndexError): ...
 ShortTensor: Any
 TypedStorage: Any
 UntypedStorage: Any

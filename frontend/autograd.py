@@ -22,6 +22,7 @@ from .runtime.eager.saved_hooks import SavedTensor
 from .runtime.state.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state, watching
 from .runtime.state.said import warn_once
 from .runtime.state.tensor import Tensor, tensor_of
+from .runtime.state.tracebacks import shorten
 
 __all__ = [
     "Function",
@@ -187,29 +188,33 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     the value of create_graph). RuntimeError for a second backward through freed values, for outputs that are not
     scalars without a cotangent, and for tensors that do not require gradients.
     """
-    outputs = _as_tuple(tensors)
-    if create_graph:
-        warn_once(_KEEPS_GRAPH, stacklevel=2)
-    if inputs is not None:
-        inputs = _not_empty(_as_tuple(inputs), "backward")
-    gradients = None if grad_tensors is None else _in_their_types(outputs, _as_tuple(grad_tensors))
-    retain = create_graph if retain_graph is None else retain_graph
-    frame = state.frame
-    if frame is not None:
-        if frame.backward_again(outputs, gradients, retain, create_graph, inputs):
+    try:
+        outputs = _as_tuple(tensors)
+        if create_graph:
+            warn_once(_KEEPS_GRAPH, stacklevel=2)
+        if inputs is not None:
+            inputs = _not_empty(_as_tuple(inputs), "backward")
+        gradients = None if grad_tensors is None else _in_their_types(outputs, _as_tuple(grad_tensors))
+        retain = create_graph if retain_graph is None else retain_graph
+        frame = state.frame
+        if frame is not None:
+            if frame.backward_again(outputs, gradients, retain, create_graph, inputs):
+                return
+            if frame.can_differentiate(outputs, create_graph, inputs):
+                _check_cotangents(outputs, gradients)
+                frame.backward(outputs, gradients, retain)
+                return
+        elif not _are_edges(outputs) and _done_outside(outputs, gradients, retain, create_graph, inputs):
             return
-        if frame.can_differentiate(outputs, create_graph, inputs):
-            _check_cotangents(outputs, gradients)
-            frame.backward(outputs, gradients, retain)
+        _check_cotangents(outputs, gradients)
+        if inputs is None:
+            engine.walk(outputs, gradients, None, _roots(outputs, gradients), None, retain, create_graph)
             return
-    elif not _are_edges(outputs) and _done_outside(outputs, gradients, retain, create_graph, inputs):
-        return
-    _check_cotangents(outputs, gradients)
-    if inputs is None:
-        engine.walk(outputs, gradients, None, _roots(outputs, gradients), None, retain, create_graph)
-        return
-    given = outputs, gradients, inputs, retain, create_graph
-    engine.noted(*given, lambda: _accumulate_into(*given), accumulates=True)
+        given = outputs, gradients, inputs, retain, create_graph
+        engine.noted(*given, lambda: _accumulate_into(*given), accumulates=True)
+    except Exception as error:
+        shorten(error)
+        raise
 
 
 _KEEPS_GRAPH = (
@@ -301,25 +306,29 @@ def grad(
     if is_grads_batched:
         options = {"create_graph": create_graph, "allow_unused": allow_unused, "materialize_grads": materialize_grads}
         return _grads_of_rows(outputs, inputs, grad_outputs, retain_graph, options)
-    outputs, inputs = _as_tuple(outputs), _not_empty(_as_tuple(inputs), "grad")
-    gradients = None if grad_outputs is None else _in_their_types(outputs, _as_tuple(grad_outputs))
-    retain = create_graph if retain_graph is None else retain_graph
-    if _are_edges(outputs, inputs):
-        return _grad_along_edges(outputs, inputs, gradients, retain, create_graph, allow_unused, materialize_grads)
-    frame = state.frame
-    found = None if frame is None else frame.gradients_again(outputs, gradients, inputs, retain, create_graph)
-    if found is not None:
-        return _complete(list(found), inputs, allow_unused, materialize_grads, create_graph)
-    _check_inputs(inputs)
-    _check_cotangents(outputs, gradients)
-    if frame is not None:
-        found = frame.gradients(outputs, gradients, inputs, retain, create_graph)
-    elif outputs and outputs[0]._frame is not None:
-        found = outputs[0]._frame.gradients_outside(outputs, gradients, inputs, retain, create_graph)
-    if found is None:
-        wanted = [edge_of(x) for x in inputs]
-        found = engine.walk(outputs, gradients, inputs, _roots(outputs, gradients), wanted, retain, create_graph)
-    return _complete(found, inputs, allow_unused, materialize_grads, create_graph)
+    try:
+        outputs, inputs = _as_tuple(outputs), _not_empty(_as_tuple(inputs), "grad")
+        gradients = None if grad_outputs is None else _in_their_types(outputs, _as_tuple(grad_outputs))
+        retain = create_graph if retain_graph is None else retain_graph
+        if _are_edges(outputs, inputs):
+            return _grad_along_edges(outputs, inputs, gradients, retain, create_graph, allow_unused, materialize_grads)
+        frame = state.frame
+        found = None if frame is None else frame.gradients_again(outputs, gradients, inputs, retain, create_graph)
+        if found is not None:
+            return _complete(list(found), inputs, allow_unused, materialize_grads, create_graph)
+        _check_inputs(inputs)
+        _check_cotangents(outputs, gradients)
+        if frame is not None:
+            found = frame.gradients(outputs, gradients, inputs, retain, create_graph)
+        elif outputs and outputs[0]._frame is not None:
+            found = outputs[0]._frame.gradients_outside(outputs, gradients, inputs, retain, create_graph)
+        if found is None:
+            wanted = [edge_of(x) for x in inputs]
+            found = engine.walk(outputs, gradients, inputs, _roots(outputs, gradients), wanted, retain, create_graph)
+        return _complete(found, inputs, allow_unused, materialize_grads, create_graph)
+    except Exception as error:
+        shorten(error)
+        raise
 
 
 def _complete(found, inputs, allow_unused, materialize_grads, create_graph):

@@ -32,6 +32,7 @@ from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_arguments import arguments_of, leaves_of
 from .runtime.replay.usual_learning import usual_frame
 from .runtime.state.modes import state, watching
+from .runtime.state.tracebacks import shorten
 from .signatures import WARNED_AT, Recordings, anew_often, difference, eager_from_now, flattened, out_of_paths
 from .trials import Trials
 from .ways import AFTER_NEW, ways_of
@@ -141,12 +142,16 @@ class CompiledFunction(Trials):
         self._n_left.value -= 1
         if self._eagerly.value and not captures:
             return self._function(*args, **kwargs)
-        usual = self._expected(args, kwargs)
-        if usual is not None:
-            result = self._again(usual, args, kwargs)
-            if result is not NOT_STARTED:
-                return result
-        return self._call(usual, args, kwargs)
+        try:
+            usual = self._expected(args, kwargs)
+            if usual is not None:
+                result = self._again(usual, args, kwargs)
+                if result is not NOT_STARTED:
+                    return result
+            return self._call(usual, args, kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
 
     def _call_watched(self, args, kwargs):
         """A call where Python of the user's sees every node that is made: there are nodes only in eager mode."""

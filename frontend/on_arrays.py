@@ -26,6 +26,7 @@ from .notebooks import Text
 from .prepared import Prepared
 from .runtime.state.modes import enable_grad, inference_mode, no_grad, state
 from .runtime.state.tensor import Tensor
+from .runtime.state.tracebacks import shorten
 from .shaping import stack
 
 _FIRST = (0,)
@@ -59,7 +60,11 @@ class OnArrays:
                     arrays = call.run(values)
                     if arrays is not None:
                         return arrays if call.in_order is None else call.in_order(arrays)
-        return self._as_arrays(self._results(args, kwargs, places))
+        try:
+            return self._as_arrays(self._results(args, kwargs, places))
+        except Exception as error:
+            shorten(error)
+            raise
 
     def _as_arrays(self, results):
         return [_handed_out(x) for x in results]

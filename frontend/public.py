@@ -19,7 +19,7 @@ OWN = {
     "": str.split("""
         as_torch clear_cache get_printoptions printoptions fork_rng grad jacobian hessian hvp value_and_grad
         for_numpy export aot load_exported export_ptx load_ptx weft_version int16 int32 int64 ComplexFloatTensor
-        ComplexDoubleTensor GradScaler
+        ComplexDoubleTensor GradScaler OpError OutOfRange
     """),
     "fft": str.split("hfft2 hfftn ihfft2 ihfftn"),
     "distributions": ["LogitRelaxedBernoulli"],

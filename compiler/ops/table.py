@@ -73,11 +73,25 @@ class Sample(Plain):
 
 
 class OpError(ValueError, RuntimeError):
-    """Operands that an op cannot take. Also a RuntimeError, which is what PyTorch raises."""
+    """Operands that an op cannot take: their shapes, types, options. Also a RuntimeError, which is what PyTorch raises.
+
+    >>> try:
+    ...     weft.ones(2, 3) @ weft.ones(4)
+    ... except weft.OpError as error:
+    ...     print(error)
+    matmul: shapes (2, 3) and (4,) cannot be multiplied: 3 columns on the left, 4 rows on the right
+    """
 
 
 class OutOfRange(OpError, IndexError):
-    """An index outside its dimension, or a dimension without elements: PyTorch raises one or the other, by function."""
+    """An index outside its dimension, or a dimension without elements: PyTorch raises one or the other, by function.
+
+    >>> try:
+    ...     weft.zeros(2, 3).sum(2)
+    ... except weft.OutOfRange as error:
+    ...     print(error)
+    sum: Dimension out of range (expected to be in range of [-2, 1], but got 2)
+    """
 
 
 class Spelling(Plain):

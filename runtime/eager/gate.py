@@ -18,6 +18,7 @@ from ..state.marks import stand_for_calls_of_ops
 from ..state.modes import inferring, state, watching
 from ..state.storage import InferenceStorage, shows_twice
 from ..state.tensor import Tensor, _apply, answering_for, is_inference, set_eager, show, tensor_of
+from ..state.tracebacks import shorten
 from .halves import in_float32
 from .inference import refuse_inferred, require_inference_mode, show_inferred
 from .node import Node, Saved, edge_of, record, show_watchers
@@ -31,63 +32,67 @@ _new = object.__new__
 def call(op, *operands, **attributes):
     """What calling an op does, in Python. Written out for a tensor, two, or one and a number, of a plan that is known:
     everything else is what Op.__call__ of the table says, in some calls more."""
-    x = operands[0] if operands else None
-    if x.__class__ is not Tensor:
-        return _call_anything(op, *operands, **attributes)
-    frame = state.frame
-    if frame is not None:
-        return frame.apply(op, operands, attributes)
-    n, array = len(operands), x._data
-    if n > 2 or array is None or watching:
-        return apply_eagerly(op, operands, attributes)
-    default_dtype, requires, other = state.default_dtype, x._requires_grad, None
-    if n == 1:
-        key = (op, default_dtype, array.dtype, array.shape)
-    else:
-        y = operands[1]
-        kind = y.__class__
-        if kind is Tensor and (other := y._data) is not None:
-            key = (op, default_dtype, array.dtype, array.shape, other.dtype, other.shape)
-            if y._requires_grad:
-                requires += 2
-        elif kind is float or kind is int:
-            key, other = (op, default_dtype, array.dtype, array.shape, kind), y
+    try:
+        x = operands[0] if operands else None
+        if x.__class__ is not Tensor:
+            return _call_anything(op, *operands, **attributes)
+        frame = state.frame
+        if frame is not None:
+            return frame.apply(op, operands, attributes)
+        n, array = len(operands), x._data
+        if n > 2 or array is None or watching:
+            return apply_eagerly(op, operands, attributes)
+        default_dtype, requires, other = state.default_dtype, x._requires_grad, None
+        if n == 1:
+            key = (op, default_dtype, array.dtype, array.shape)
         else:
+            y = operands[1]
+            kind = y.__class__
+            if kind is Tensor and (other := y._data) is not None:
+                key = (op, default_dtype, array.dtype, array.shape, other.dtype, other.shape)
+                if y._requires_grad:
+                    requires += 2
+            elif kind is float or kind is int:
+                key, other = (op, default_dtype, array.dtype, array.shape, kind), y
+            else:
+                return apply_eagerly(op, operands, attributes)
+        plan = find(add_attributes(key, attributes) if attributes else key)
+        if plan is None or plan.shows is not None and (inferring or plan.shows == "copy" and plan.steps is None):
             return apply_eagerly(op, operands, attributes)
-    plan = find(add_attributes(key, attributes) if attributes else key)
-    if plan is None or plan.shows is not None and (inferring or plan.shows == "copy" and plan.steps is None):
-        return apply_eagerly(op, operands, attributes)
-    made = None
-    if plan.steps is not None:
-        steps, make, shape, dtype = plan.steps
-        new = make(shape, dtype)
-        made = steps((array, new) if n == 1 else (array, other, new)) and new
-    if made is None:
-        if plan.shows == "copy":
-            return apply_eagerly(op, operands, attributes)
-        made = plan.run(array) if n == 1 else plan.run(array, other)
-    if inferring:
-        out = tensor_of(made)
-    else:
-        # `tensor_of`, written out.
-        out = _new(Tensor)
-        out._data = made
-        out._vid = -1
-        out._frame = out._grad = out._node = out._accumulator = out._storage = out._base = out._meta = None
-        out._requires_grad = False
-    if plan.shows == "operand":
-        show(out, x, array)
-        if out._storage.__class__ is InferenceStorage:
+        made = None
+        if plan.steps is not None:
+            steps, make, shape, dtype = plan.steps
+            new = make(shape, dtype)
+            made = steps((array, new) if n == 1 else (array, other, new)) and new
+        if made is None:
+            if plan.shows == "copy":
+                return apply_eagerly(op, operands, attributes)
+            made = plan.run(array) if n == 1 else plan.run(array, other)
+        if inferring:
+            out = tensor_of(made)
+        else:
+            # `tensor_of`, written out.
+            out = _new(Tensor)
+            out._data = made
+            out._vid = -1
+            out._frame = out._grad = out._node = out._accumulator = out._storage = out._base = out._meta = None
+            out._requires_grad = False
+        if plan.shows == "operand":
+            show(out, x, array)
+            if out._storage.__class__ is InferenceStorage:
+                requires = 0
+        if requires and plan.is_floating and state.grad_enabled:
+            record(plan, operands, attributes, out, requires)
+        else:
             requires = 0
-    if requires and plan.is_floating and state.grad_enabled:
-        record(plan, operands, attributes, out, requires)
-    else:
-        requires = 0
-    if plan.left:
-        plan.left -= 1
-        if not plan.left:
-            take_over(plan, requires, (array,) if n == 1 else (array, other))
-    return out
+        if plan.left:
+            plan.left -= 1
+            if not plan.left:
+                take_over(plan, requires, (array,) if n == 1 else (array, other))
+        return out
+    except Exception as error:
+        shorten(error)
+        raise
 
 
 _call_anything = Op.__call__

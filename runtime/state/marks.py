@@ -9,6 +9,7 @@ from functools import lru_cache, wraps
 from ...compiler.ops.table import Op
 from .modes import state
 from .tensor import Tensor
+from .tracebacks import shorten
 
 pure_when = {}  # function -> None, or a function of (module, *args) that says whether this call is pure
 spanning = set()  # what `spanned` has made
@@ -64,7 +65,11 @@ def spanned(function):
     def function_with_span(*args, **kwargs):
         frame = state.frame
         if frame is None:
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                shorten(error)
+                raise
         tensors = tuple([x for x in args if isinstance(x, Tensor)])
         if len(tensors) == len(args) and not kwargs:
             return frame.call_again(function, args)
