@@ -70,7 +70,10 @@ float, double, half, long, int, short = float32, float64, float16, int64, int32,
 cfloat, cdouble = complex64, complex128
 newaxis = None
 
-OpError.__module__ = OutOfRange.__module__ = __name__
+# Where programs find them, and where PyTorch's are: people read it in tracebacks and `type(x)`, and pickle looks there.
+for _kind in (Generator, OpError, OutOfRange, Size, Tensor, device, dtype):
+    _kind.__module__ = __name__
+dtype.__name__ = dtype.__qualname__ = "dtype"
 absent.mark_absent(Tensor, "Tensor")
 for _kind, _path in (
     (Generator, "Generator"),

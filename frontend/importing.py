@@ -130,7 +130,9 @@ def _rename_tensors():
     """Libraries that serve several kinds of arrays ask the class of one for its module, and call the functions that
     they know to be there: it is torch, and of parameters torch.nn.parameter. Returns (class, module before)."""
     import_module(f"{_ROOT}.nn")
-    renamed = [(kind, kind.__module__) for kind in _with_subclasses(Tensor) if kind.__module__.startswith(f"{_ROOT}.")]
+    renamed = [
+        (kind, kind.__module__) for kind in _with_subclasses(Tensor) if kind.__module__.partition(".")[0] == _ROOT
+    ]
     for kind, module in renamed:
         kind.__module__ = "torch" if kind is Tensor else f"torch{module.removeprefix(_ROOT)}"
     return renamed

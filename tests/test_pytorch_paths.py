@@ -163,7 +163,7 @@ def test_libraries_find_torch_by_the_class_of_a_tensor():
     )
     assert printed.splitlines() == [
         "<class 'torch.Tensor'> <class 'torch.nn.parameter.Parameter'> True",
-        "<class 'weft.runtime.state.tensor.Tensor'> <class 'weft.nn.parameter.Parameter'> True",
+        "<class 'weft.Tensor'> <class 'weft.nn.parameter.Parameter'> True",
         "False [[1.0, 1.0], [1.0, 1.0], 'Parameter']",
         "True",
     ]
