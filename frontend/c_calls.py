@@ -98,7 +98,7 @@ class Looks:
 def observed(program, tensors, name):
     """(result, the Run, its graph, its Followed) of a call that is recorded anew."""
     program.call.__name__ = name
-    compiled = compile(program.call, fullgraph=True, dynamic=False)
+    compiled = compile(program.call, fullgraph="export", dynamic=False)
     with capturing() as capture, Looks(tensors) as looks:
         result = compiled(*tensors)
     looks.check()

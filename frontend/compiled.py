@@ -94,7 +94,8 @@ def compile(
         raise TypeError(f"compile: expected a function or a module, got {type(model).__name__}")
     if fullgraph and (later := runs_later(model)):
         why, line = later
-        raise RuntimeError(f"compile(fullgraph=True): {model.__name__} cannot be one program: {why} [{line}]; "
+        who = fullgraph if isinstance(fullgraph, str) else "compile(fullgraph=True)"
+        raise RuntimeError(f"{who}: {model.__name__} cannot be one program: {why} [{line}]; "
                            f"instead: {advice_for(why)}")  # fmt: skip
     return CompiledFunction(model, fullgraph, dynamic, background, is_eager)._made_by_decorator()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from . import c_header, c_names
 from .runtime.programs.exported import loaded
+from .runtime.state.tracebacks import shortening
 from .version import weft_version
 
 
@@ -22,6 +23,7 @@ class Exported:
     description: Path
 
 
+@shortening
 def export(
     function,
     example_args,
@@ -85,6 +87,7 @@ def export(
     return files
 
 
+@shortening
 def aot(function, example_args, *, gradients=False, hvp=False, dynamic_shapes=None, learning_rates=False):
     """The same as `export`, kept in memory: native functions of NumPy arrays, and their addresses for other libraries.
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.ops import comparison, indexing, source, spelling, view
+from .compiler.ops.table import OpError
 from .computed_keys import computed, place_of, write
 from .keys import (
     at_positions,
@@ -407,7 +408,14 @@ def _fitted(value, shape):
     while len(given) > len(shape) and given[0] == 1:
         given = given[1:]
         value = view.reshape(value, shape=given)
-    return value if given == shape else view.expand(value, shape=shape)
+    if given == shape:
+        return value
+    if len(given) > len(shape) or any(g not in (1, d) for g, d in zip(reversed(given), reversed(shape))):
+        raise OpError(
+            f"x[key] = value: the value has shape {tuple(given)}, what is replaced {tuple(shape)}; sizes must be "
+            "equal, or 1 in the value"
+        )
+    return view.expand(value, shape=shape)
 
 
 def placed(x, key, value):

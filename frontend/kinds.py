@@ -27,6 +27,7 @@ from .runtime.state import marks
 from .runtime.state.device import device
 from .runtime.state.random import Generator
 from .runtime.state.tensor import Tensor
+from .runtime.state.tracebacks import shorten
 
 QUICK = frozenset(
     str.split("""
@@ -66,6 +67,7 @@ def door(name, function):
             # Without the keywords that there mostly are not a call takes half the time.
             return function(*args, **kwargs) if kwargs else function(*args)
         except _TROUBLE as error:
+            shorten(error)
             _explain(name, function, args, kwargs, error)
             raise
 

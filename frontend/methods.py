@@ -199,7 +199,10 @@ def _item(self):
     """The one element as a Python number."""
     array = readable(self._data if state.frame is None and self._data is not None else self.array)
     if array.size != 1:
-        raise OpError(f"a Tensor with {array.size} elements cannot be converted to Scalar: shape {array.shape}")
+        raise OpError(
+            f"a Tensor with {array.size} elements cannot be converted to Scalar: shape {array.shape}; reduce it, as in "
+            ".sum(), or take one, as in x[0]; .tolist() gives all"
+        )
     return array.item()
 
 

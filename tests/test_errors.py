@@ -103,10 +103,20 @@ CASES = {
     "to: weft computes on the CPU, got 'cuda'": lambda: f(2).to("cuda"),
     "floating-point types are supported as the default type": lambda: weft.set_default_dtype(weft.int64),
     "expects low < high": lambda: weft.randint(3, 3, (2,)),
+    "device string: gpu; weft computes on the CPU": lambda: weft.device("gpu"),
+    "model.parameters() makes a new one": lambda: weft.optim.SGD([], lr=0.1),
+    "weft.float32(2,) was computed by MulBackward0; give the tensors": lambda: weft.optim.SGD(
+        [f(2, grad=True) * 2], lr=0.1
+    ),
+    "x[key] = value: the value has shape (2,), what is replaced (3,)": lambda: f(2, 3).__setitem__(0, f(2)),
+    "export: loss cannot be one program: a value was read": lambda: weft.export(
+        lambda x: x * float(x.sum() > 0), (f(2),), "loss"
+    ),
     "step must be nonzero": lambda: weft.arange(0, 3, 0),
     "upper bound and lower bound inconsistent": lambda: weft.arange(3, 0),
     # --- values
     "a Tensor with 2 elements cannot be converted to Scalar: shape (2,)": lambda: f(2).item(),
+    "reduce it, as in .sum(), or take one, as in x[0]": lambda: float(f(2)),
     "Boolean value of Tensor with more than one value is ambiguous": lambda: bool(f(2)),
     "Boolean value of Tensor with no values is ambiguous": lambda: bool(f(0)),
     "only integer tensors of a single element can be an index": lambda: [1, 2][f()],

@@ -188,7 +188,7 @@ def test_errors(key, error, message):
 
 
 def test_value_that_does_not_fit():
-    with pytest.raises(RuntimeError, match="cannot be expanded"):
+    with pytest.raises(RuntimeError, match=r"shape \(2,\), what is replaced \(3,\)"):
         weft.zeros(2, 3)[0] = weft.zeros(2)
 
 

@@ -134,6 +134,23 @@ def test_losses_of_weighted_samples(loss):
     assert getattr(loss, "reduction", "mean") == "mean"
 
 
+@pytest.mark.parametrize("make", [ModuleClassifier, ModuleRegressor])
+def test_a_module_with_other_outputs_than_there_are_targets(make):
+    y = Y if make is ModuleClassifier else X[:, 0]
+    needed = 3 if make is ModuleClassifier else 1
+    with pytest.raises(ValueError, match=rf"must give {needed} numbers for each sample.*of shape \(64, 5\)"):
+        make(nn.Linear(4, 5)).fit(X, y)
+
+
+def test_losses_of_other_outputs():
+    def likelihood(outputs, targets):
+        mean, log_scale = outputs[:, :1], outputs[:, 1:]
+        return (log_scale + ((targets - mean) / log_scale.exp()) ** 2 / 2).mean()
+
+    model = ModuleRegressor(nn.Linear(4, 2), loss=likelihood, random_state=0).fit(X, X[:, 0])
+    assert model.predict(X).shape == (150,) and model.score(X, X[:, 0]) > 0.9
+
+
 def test_losses_that_cannot_be_weighted_say_so():
     def total(outputs, targets):
         return (outputs - targets).square().sum()

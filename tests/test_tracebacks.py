@@ -98,7 +98,7 @@ def test_what_nobody_has_foreseen_shows_everything(monkeypatch):
 
     monkeypatch.setattr(weft.compiler.ops.contraction.matmul, "infer", mistaken)
     monkeypatch.setitem(mistaken.__globals__, "__name__", "weft.some_module")
-    lines = lines_of(lambda: weft.ones(3, 7) @ weft.ones(7, 19))
+    lines = lines_of(lambda: weft.ones(3, 7) @ weft.ones(8, 19))
     assert lines[-1][1] == "mistaken" and len(of_weft(lines)) >= 4
 
 

@@ -121,7 +121,7 @@ class Module(Conversions, InnerNames):
 
     def _place(self, table, name, value, noun):
         if table not in self.__dict__:
-            raise AttributeError(f"cannot assign {noun} before Module.__init__() call")
+            raise AttributeError(f"cannot assign {noun} before Module.__init__() call: call super().__init__() first")
         # In the table and among the attributes at once, without a call in between that an exception could follow: they
         # must be one parameter.
         # An attribute of the class of that name is what users find, here as in PyTorch.
@@ -184,7 +184,7 @@ class Module(Conversions, InnerNames):
     def _check_new_name(self, table, name):
         noun = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}[table]
         if table not in self.__dict__:
-            raise AttributeError(f"cannot assign {noun} before Module.__init__() call")
+            raise AttributeError(f"cannot assign {noun} before Module.__init__() call: call super().__init__() first")
         if not isinstance(name, str):
             raise TypeError(f"{noun} name should be a string. Got {type(name).__name__}")
         if name == "" or "." in name:

@@ -59,7 +59,10 @@ class Optimizer(Hooks):
         self.param_groups = []
         groups = list(params)
         if not groups:
-            raise ValueError("optimizer got an empty parameter list")
+            raise ValueError(
+                "optimizer got an empty parameter list: the module has no parameters, or the iterator that was given "
+                "has been used up; model.parameters() makes a new one"
+            )
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
 
@@ -269,7 +272,10 @@ def _check_leaf(param):
     if not isinstance(param, Tensor):
         raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(param).__name__}")
     if not param.is_leaf:
-        raise ValueError("can't optimize a non-leaf Tensor")
+        raise ValueError(
+            f"can't optimize a non-leaf Tensor: {param.dtype}{tuple(param.shape)} was computed by "
+            f"{param.grad_fn.name()}; give the tensors it is computed from, or a copy: tensor.detach().requires_grad_()"
+        )
 
 
 def _copied(groups):

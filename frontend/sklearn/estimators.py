@@ -13,6 +13,7 @@ from .. import nn
 from ..compiler.dtypes import float32, float64
 from ..nn.functional import cross_entropy, mse_loss
 from ..optim import Adam
+from ..runtime.state.tracebacks import shortening
 from .training import Training, make_module
 
 _DTYPES = {"float32": float32, "float64": float64}
@@ -70,6 +71,7 @@ class _ModuleEstimator(BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    @shortening
     def fit(self, X, y, sample_weight=None):
         """Train from the start (with warm_start: go on), until max_epochs or nothing improves any more.
 
@@ -129,6 +131,7 @@ class _ModuleEstimator(BaseEstimator):
             lambda: make_module(module, self.n_features_in_, n_outputs, self.module_options, _DTYPES[self._dtype]),
             lambda parameters: (Adam if self.optimizer is None else self.optimizer)(parameters, **options),
             self._default_loss if self.loss is None else self.loss,
+            n_outputs if self._counts_outputs() else None,
             seed,
         )
         self.loss_curve_, self.n_iter_ = [], 0
@@ -228,22 +231,26 @@ class ModuleClassifier(ClassifierMixin, _ModuleEstimator):
 
     _default_loss = staticmethod(cross_entropy)
 
+    @shortening
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """One pass over these samples. `classes`: all there are, needed in the first call if it does not show them.
         sample_weight: of shape (samples,), how much each of them counts beside the others of this call."""
         return self._partial_fit(X, y, classes, sample_weight)
 
+    @shortening
     def predict(self, X):
         """The most probable class of each row."""
         outputs = self._outputs(X)
         return self.classes_[outputs.argmax(1)]
 
+    @shortening
     def predict_proba(self, X):
         """Of shape (samples, classes), in the order of classes_."""
         outputs = self._outputs(X).astype(np.float64)
         exponentials = np.exp(outputs - outputs.max(1, keepdims=True))
         return exponentials / exponentials.sum(1, keepdims=True)
 
+    @shortening
     def predict_log_proba(self, X):
         """The logarithms of `predict_proba`, computed without overflow: (n_samples, n_classes), float64."""
         outputs = self._outputs(X).astype(np.float64)
@@ -269,6 +276,9 @@ class ModuleClassifier(ClassifierMixin, _ModuleEstimator):
     def _n_outputs(self, targets):
         return len(self.classes_)
 
+    def _counts_outputs(self):
+        return True
+
     @staticmethod
     def _strata(targets):
         return targets if np.bincount(targets)[np.unique(targets)].min() > 1 else None
@@ -278,8 +288,9 @@ class ModuleRegressor(RegressorMixin, _ModuleEstimator):
     """A module that gives numbers: one for each row, or several if the targets have several columns.
 
     module: a function (n_features, n_outputs, **module_options) that returns a module of outputs of shape (samples,
-    n_outputs). loss: a function of (outputs, targets), both of that shape; mean squared error. All else is as in
-    ModuleClassifier. Targets are taken as they are; scikit-learn's TransformedTargetRegressor standardizes them.
+    n_outputs). loss: a function of (outputs, targets), both of that shape; mean squared error. Another loss may want
+    other outputs. All else is as in ModuleClassifier. Targets are taken as they are; scikit-learn's
+    TransformedTargetRegressor standardizes them.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 300)[:, None]
@@ -290,11 +301,13 @@ class ModuleRegressor(RegressorMixin, _ModuleEstimator):
 
     _default_loss = staticmethod(mse_loss)
 
+    @shortening
     def partial_fit(self, X, y, sample_weight=None):
         """One pass over these samples. sample_weight: of shape (samples,), how much each of them counts beside the
         others of this call."""
         return self._partial_fit(X, y, None, sample_weight)
 
+    @shortening
     def predict(self, X):
         """Of shape (samples,), or (samples, outputs) if the targets had two dimensions; float64."""
         outputs = self._outputs(X).astype(np.float64)
@@ -316,6 +329,10 @@ class ModuleRegressor(RegressorMixin, _ModuleEstimator):
 
     def _n_outputs(self, targets):
         return self._n_columns
+
+    def _counts_outputs(self):
+        # A loss of the user's may want others, variances for one.
+        return self.loss is None
 
     @staticmethod
     def _strata(targets):

@@ -22,12 +22,13 @@ PREDICTED_ROWS = 4096
 class Training:
     """A module and all that training it needs to go on later, in another process too.
 
-    loss: a function of (outputs, targets). seed: of everything that is drawn: first values, the order of samples,
+    loss: a function of (outputs, targets). n_outputs: how many numbers the module must give for a sample; None if only
+    the loss knows. seed: of everything that is drawn: first values, the order of samples,
     dropout. The program's own random numbers are not touched.
     """
 
-    def __init__(self, make_module, make_optimizer, loss, seed):
-        self.loss = loss
+    def __init__(self, make_module, make_optimizer, loss, n_outputs, seed):
+        self.loss, self.n_outputs = loss, n_outputs
         self.order = np.random.RandomState(seed)
         self._random = None
         self.steps = 0
@@ -98,6 +99,11 @@ class Training:
             raise ValueError(
                 f"weft.sklearn: the module must return a tensor of shape (samples, outputs); for an input of shape "
                 f"{tuple(x.shape)} it returned {_description(outputs)}"
+            )
+        if self.n_outputs not in (None, outputs.shape[1]):
+            raise ValueError(
+                f"weft.sklearn: the module must give {self.n_outputs} numbers for each sample, one for each class or "
+                f"target; it returned {_description(outputs)}"
             )
         return outputs
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..compiler import dtypes
 from ..compiler.ops import indexing, view
+from ..compiler.ops.table import OpError
 from ..creation import as_tensor, from_numpy, tensor
 from ..public import of_module
 from ..runtime.state import random
@@ -414,8 +415,10 @@ def default_collate(batch):
     strings listed. TypeError for anything else."""
     first = batch[0]
     if isinstance(first, Tensor):
+        _check_equal("tensor", batch)
         return view.stack(*batch, axis=0)
     if isinstance(first, (np.ndarray, np.generic)):
+        _check_equal("array", batch)
         return tensor(np.stack(batch))
     if isinstance(first, float):
         return tensor(batch, dtype=dtypes.float64)
@@ -431,6 +434,16 @@ def default_collate(batch):
         "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
         f"found {type(first).__name__}; give DataLoader a collate_fn"
     )
+
+
+def _check_equal(noun, batch):
+    """What is stacked must have one shape; lengths that differ are the usual case."""
+    for k, x in enumerate(batch):
+        if x.shape != batch[0].shape:
+            raise OpError(
+                f"default_collate: stack expects each {noun} to be equal size, but got {tuple(batch[0].shape)} at "
+                f"entry 0 and {tuple(x.shape)} at entry {k}; pad them in the dataset, or give DataLoader a collate_fn"
+            )
 
 
 def _collate_sequences(samples):

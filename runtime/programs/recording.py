@@ -419,13 +419,13 @@ class Recording:
             self.expectation = None
 
     def leaves(self, reason, line):
-        """A call is about to leave the programs: it may not if it is compiled with fullgraph=True."""
+        """A call is about to leave the programs: it may not if it is compiled with fullgraph=True, or for somebody who
+        has put a name in place of True."""
         if self.fullgraph:
+            who = self.fullgraph if isinstance(self.fullgraph, str) else "compile(fullgraph=True)"
             advice = advice_for(reason)
             instead = f"; instead: {advice}" if advice else ""
-            raise RuntimeError(
-                f"compile(fullgraph=True): {self.name} cannot be one program: {reason} [{line}]{instead}"
-            )
+            raise RuntimeError(f"{who}: {self.name} cannot be one program: {reason} [{line}]{instead}")
         self.note(reason, line)
 
     def could_not_compile(self, error, line):

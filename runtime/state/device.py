@@ -62,7 +62,10 @@ def _parsed(kind, index):
         raise TypeError(f"device(): argument 'type' must be str, int or device, not {type(kind).__name__}")
     name, colon, number = kind.partition(":")
     if name not in _TYPES:
-        raise RuntimeError(f"Expected one of {', '.join(_TYPES)} device type at start of device string: {kind}")
+        raise RuntimeError(
+            f"Expected one of {', '.join(_TYPES)} device type at start of device string: {kind}; weft computes on the "
+            "CPU"
+        )
     if not colon:
         return name, None if index is None else int(index)
     if index is not None:

@@ -14,6 +14,7 @@ every frame, and WEFT_TRACEBACKS=full keeps them in all: who works on weft wants
 
 import os
 import sys
+from functools import wraps
 from opcode import opmap
 
 _RAISE = opmap["RAISE_VARARGS"]
@@ -36,6 +37,20 @@ def shorten(error):
     caught.tb_next = kept[0] if kept else None
     if _vanishes:
         error.__traceback__ = caught.tb_next
+
+
+def shortening(function):
+    """Decorates what programs call, and calls much, but not often."""
+
+    @wraps(function)
+    def shortened(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
+
+    return shortened
 
 
 def _entries(traceback):
