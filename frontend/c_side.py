@@ -7,6 +7,7 @@ node); the rest are what tests of autograd are written with.
 import weakref
 
 from .graph import Node, set_versions
+from .overriding import ALL, all_off, disabled, off
 from .runtime.eager.forward import set_enabled
 from .runtime.eager.function import Function
 from .runtime.eager.node import AccumulateGrad, BaseNode
@@ -151,6 +152,25 @@ def _log_api_usage_once(event):
     """Libraries name here what is used of them, for PyTorch's statistics. Nothing is kept."""
 
 
-def _disabled_torch_function_impl(function, types, args=(), kwargs=None):
-    """What classes of tensors name as their __torch_function__ that want none: the function as it is."""
-    return function(*args, **(kwargs or {}))
+_disabled_torch_function_impl = disabled
+DisableTorchFunctionSubclass, DisableTorchFunction = off, all_off
+
+
+def _is_torch_function_enabled():
+    """Whether functions ask classes of the user's."""
+    return not state.asked_off
+
+
+def _is_torch_function_all_disabled():
+    """Whether they ask neither classes nor modes."""
+    return state.asked_off == ALL
+
+
+def _len_torch_function_stack():
+    """How many modes are open."""
+    return len(state.function_modes)
+
+
+def _get_function_stack_at(index):
+    """One of them, the first being the outermost."""
+    return state.function_modes[index]

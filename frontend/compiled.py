@@ -15,6 +15,7 @@ from .decorated import reduced
 from .dynamic import openings
 from .explain import breaks, explain, runs_later
 from .made_anew import CountedCalls, n_eager_calls
+from .overriding import all_off, off
 from .read_cost import seconds_of_a_read
 from .runtime.programs.advice import advice_for
 from .runtime.programs.background import meanwhile
@@ -31,6 +32,7 @@ from .runtime.replay.compiled_call import install
 from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_arguments import arguments_of, leaves_of
 from .runtime.replay.usual_learning import usual_frame
+from .runtime.state.marks import asked_classes
 from .runtime.state.modes import state, watching
 from .runtime.state.tracebacks import shorten
 from .signatures import WARNED_AT, Recordings, anew_often, difference, eager_from_now, flattened, out_of_paths
@@ -156,9 +158,11 @@ class CompiledFunction(Trials):
 
     def _call_watched(self, args, kwargs):
         """A call where Python of the user's sees every node that is made: there are nodes only in eager mode."""
-        recording = self._recording_of(args, kwargs, [])
+        with all_off():
+            recording = self._recording_of(args, kwargs, [])
         if recording is not None:
-            recording.leaves("called in a block with saved tensor hooks, or with anomaly detection", "any line")
+            block = "a TorchFunctionMode" if state.function_modes else "saved tensor hooks, or with anomaly detection"
+            recording.leaves(f"called in a block with {block}", "any line")
         return self._function(*args, **kwargs)
 
     def _again(self, usual, args, kwargs):
@@ -250,6 +254,13 @@ class CompiledFunction(Trials):
     def _recording_of(self, args, kwargs, tensors):
         """The recording for these arguments, whose tensors are collected; None if this call is not recorded."""
         signature = (flattened(args, tensors), flattened(kwargs, tensors), state.grad_enabled, state.default_dtype)
+        if asked_classes and (asked := [type(x) for x in tensors if type(x) in asked_classes]):
+            signature += (tuple(asked),)
+            with off():
+                return self._recording(signature, tensors)
+        return self._recording(signature, tensors)
+
+    def _recording(self, signature, tensors):
         recording = self._recordings.get(signature)
         if recording is None:
             if not self._fullgraph and not self._recordings.takes(signature):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import by_python, inplace, pickling, reshaping, shaping, tensor_hooks, tensor_methods
+from . import by_python, doors, inplace, pickling, reshaping, shaping, tensor_hooks, tensor_methods
 from . import functions as f
 from .autograd import backward as run_backward
 from .compiler.dtypes import bfloat16
@@ -17,6 +17,7 @@ from .inplace import fill, overwrite
 from .kinds import door_of
 from .numpy_words import understanding
 from .operands import factor_first
+from .overriding import has_say
 from .runtime.eager.gate import apply_inplace, check_fits, cleared_at_once
 from .runtime.eager.node import keep_output
 from .runtime.eager.rebase import set_apart, take_memory
@@ -249,9 +250,9 @@ def _len(self):
 
 
 def _iter(self):
-    if self.ndim == 0:
+    if self.dim() == 0:
         raise TypeError("iteration over a 0-d tensor")
-    return iter(shaping.unbind(self, 0))
+    return iter(self.unbind(0))
 
 
 def _repr(self):
@@ -261,6 +262,7 @@ def _repr(self):
         self.array,
         requires_grad=self.requires_grad,
         grad_fn_name=node.name() if node else None,
+        prefix=f"{type(self).__name__}(" if has_say(type(self)) else "tensor(",
         tangent=None if tangent is None else repr(tangent),
     )
 
@@ -434,6 +436,7 @@ def attach():
     pickling.attach()
     inplace.attach(FAMILIES)
     reshaping.attach()
+    doors.attach()
 
 
 attach()

@@ -10,6 +10,7 @@ from importlib import import_module
 
 import numpy as np
 
+from .overriding import off
 from .runtime.state.tensor import Tensor, TensorType, tensor_of_kind
 
 _ROOT = __name__.partition(".")[0]
@@ -24,7 +25,8 @@ def reduce_tensor(self, protocol=None):
 def rebuild_tensor(kind, array, requires_grad):
     """The tensor with these elements."""
     made = tensor_of_kind(kind, own_array(array))
-    made.requires_grad = requires_grad
+    with off():
+        made.requires_grad = requires_grad
     return made
 
 
@@ -51,7 +53,10 @@ def own_array(array):
 
 def copy_tensor(self):
     """copy.copy: a leaf that shares the memory, with the attributes that the user gave the tensor."""
-    made = self.detach().requires_grad_(self.requires_grad)
+    with off():
+        made = self.detach()
+        made.__class__ = type(self)
+        made.requires_grad = self.requires_grad
     made.__dict__.update(self.__dict__)
     return made
 

@@ -165,6 +165,7 @@ _ELSEWHERE = {"Tensor": ("", "nn.functional"), "": ("nn.functional",), "autograd
 
 
 _attached = []
+told_of_modules = []  # functions that are called when a module has come later
 
 
 def attach_to_loaded():
@@ -194,6 +195,8 @@ def document(path, module):
     """For the last line of a module that is imported only when it is asked for: it, and what its path leads to."""
     if not _attached:  # it is one of those that come with weft
         return
+    for told in told_of_modules:
+        told()
     attach(path, sys.modules[module])
     for inner in _texts() if path else ():
         home = _loaded(inner) if inner.startswith(f"{path}.") else None

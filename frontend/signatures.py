@@ -4,6 +4,8 @@ import threading
 from collections import Counter, deque
 from itertools import islice
 
+from .overriding import off
+from .runtime.state.marks import asked_classes
 from .runtime.state.tensor import Tensor
 
 MAX_SIGNATURES = 64
@@ -165,6 +167,9 @@ def flattened(x, tensors):
     """A hashable description of nested arguments; the tensors in it are collected in order."""
     if isinstance(x, Tensor):
         tensors.append(x)
+        if type(x) in asked_classes:
+            with off():
+                return (x.shape, x.dtype, x._requires_grad)
         return (x.shape, x.dtype, x._requires_grad)
     if isinstance(x, (list, tuple)):
         return tuple([flattened(v, tensors) for v in x])
@@ -185,7 +190,13 @@ def difference(old, new, names):
         return f"keyword arguments: {_words(old[1])} -> {_words(new[1])}"
     if old[2] != new[2]:
         return f"gradient mode: {old[2]} -> {new[2]}"
-    return f"default dtype: {old[3]} -> {new[3]}"
+    if old[3] != new[3]:
+        return f"default dtype: {old[3]} -> {new[3]}"
+    return f"classes with a __torch_function__: {_kinds(old)} -> {_kinds(new)}"
+
+
+def _kinds(signature):
+    return ", ".join(kind.__name__ for kinds in signature[4:] for kind in kinds) or "none"
 
 
 def _where_different(name, a, b):

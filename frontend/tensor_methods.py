@@ -6,7 +6,6 @@ from .compiler.later import later
 from .compiler.ops import TABLE
 from .complex_numbers import converted
 from .creation import filled, full, size_given, tensor
-from .overrides import class_has_own
 from .placement import check_memory_format, check_placement, strided
 from .runtime.eager.node import edge_of
 from .runtime.replay import native_in_place, native_methods
@@ -178,25 +177,6 @@ def _make_subclass(cls, data, require_grad=False):
     return made
 
 
-def as_subclass(self, cls):
-    """The tensor's memory as an instance of a class of the user's, without the class being called.
-
-    Functions of it give Tensors. NotImplementedError for a class with a `__torch_function__`, which weft's functions
-    do not ask, and for a tensor with gradients.
-    """
-    if class_has_own(cls):
-        raise NotImplementedError(
-            f"{cls.__name__} has a __torch_function__, which weft's functions do not ask: it would do nothing. Keep a "
-            "tensor in an attribute of a class that does not inherit from Tensor instead"
-        )
-    if self.requires_grad:
-        raise NotImplementedError(
-            f"as_subclass: {cls.__name__} of a tensor that requires gradients, which would end here; make it of "
-            "x.detach(), and ask that for gradients"
-        )
-    return _make_subclass(cls, self)
-
-
 def _attach_questions():
     for name in (*_OTHER_DEVICES, *_OTHER_LAYOUTS):
         setattr(Tensor, f"is_{name}", False)
@@ -241,7 +221,7 @@ def attach():
         method.__doc__ = doc
         setattr(Tensor, name, method)
     _attach_questions()
-    Tensor._make_subclass, Tensor.as_subclass = staticmethod(_make_subclass), as_subclass
+    Tensor._make_subclass = staticmethod(_make_subclass)
     Tensor.to, Tensor.cpu, Tensor.type, Tensor.new = _to, _cpu, _type, _new
     for name in ("cuda", "xpu", "ipu", "hpu", "mtia"):
         setattr(Tensor, name, _elsewhere(name))

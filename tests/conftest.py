@@ -48,6 +48,18 @@ def replayed_however_often(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
+def asked_where_that_is_tested(request):
+    """Functions ask classes of the user's in files with ASKS: those that such classes are made in open the doors for
+    all that come after."""
+    if "weft.doors" in sys.modules:
+        doors = sys.modules["weft.doors"]
+        if getattr(request.module, "ASKS", False):
+            doors.open_doors()
+        elif doors._opened:
+            doors.close_doors()
+
+
+@pytest.fixture(autouse=True)
 def no_call_stays_open():
     """Else what comes after it would belong to it: no function would be compiled any more."""
     yield

@@ -4,6 +4,8 @@ import pytest
 
 import weft
 
+ASKS = True
+
 
 class Tagged(weft.Tensor):
     unit = "m"
@@ -48,15 +50,13 @@ def test_it_is_a_leaf_like_any_other(wrap):
         assert step(weft.ones(2)).item() == 20 and x.grad.tolist() == [8 * k, 16 * k]
 
 
-def test_what_would_be_lost_is_refused():
-    class Asked(weft.Tensor):
-        @classmethod
-        def __torch_function__(cls, function, types, args=(), kwargs=None):
-            return super().__torch_function__(function, types, args, kwargs)
+def test_one_of_a_result_has_its_history():
+    x = weft.ones(2, requires_grad=True)
+    y = Tagged(x * 2)
+    y.twice().sum().backward()
+    assert type(y) is type(y.twice()) is Tagged and not y.is_leaf and x.grad.tolist() == [4, 4]
 
-    with pytest.raises(NotImplementedError, match="Asked has a __torch_function__, which weft's functions do not ask"):
-        Asked([1.0])
-    with pytest.raises(NotImplementedError, match=r"as_subclass: Tagged of a tensor that requires gradients"):
-        Tagged(weft.ones(2, requires_grad=True) * 2)
+
+def test_what_is_no_class_of_tensors_is_refused():
     with pytest.raises(TypeError, match="does not inherit from Tensor"):
         weft.ones(2).as_subclass(dict)

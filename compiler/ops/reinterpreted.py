@@ -1,7 +1,9 @@
-"""The bytes of a tensor as numbers of another type: `x.view(dtype)`, a view without a derivative."""
+"""The whole of a tensor as something else: its bytes as numbers of another type (`x.view(dtype)`, without a
+derivative), and the same elements under another name."""
 
 from ..dtypes import dtype_of
 from ..kernels.kernel import View
+from . import samples
 from .table import Meta, Op, OpError, register
 
 
@@ -48,6 +50,22 @@ reinterpreted = register(
         (None,),
         extra={"eager_only": lambda dtypes, attributes: "the bytes of one type as another have no generated kernel"},
         kernel=View(),
+        on_complex=True,
+    )
+)
+
+# What a tensor is as an instance of a class of the user's.
+another = register(
+    Op(
+        "alias",
+        "view",
+        lambda operands, attributes, default_float: Meta(operands[0].shape, operands[0].dtype),
+        lambda x: x.view(),
+        (lambda g, out, x: g,),
+        lambda old, strides, offset: (strides, offset),
+        samples=samples.unary(),
+        kernel=View(),
+        oracle=lambda torch, x: x.view_as(x),
         on_complex=True,
     )
 )

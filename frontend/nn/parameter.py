@@ -1,22 +1,43 @@
 """Parameter: a tensor that a module counts as its own; and one whose shape is known only at the first forward."""
 
+import copyreg
+
 import numpy as np
 
 from ..creation import empty
-from ..pickling import own_array, reduce_tensor
+from ..overriding import disabled, has_say, known_plain
+from ..pickling import own_array, reduce_class, reduce_tensor
 from ..runtime.state.device import require_cpu
 from ..runtime.state.modes import state
-from ..runtime.state.tensor import Tensor, tensor_of
+from ..runtime.state.tensor import Tensor, TensorType, tensor_of
 
 
-class Parameter(Tensor):
-    """A leaf tensor that shares memory with `data`. Assigned to an attribute of a Module it becomes its parameter."""
+class ParameterType(TensorType):
+    """The type of Parameter: tensors of a class of the user's are parameters where Parameter has been called on one."""
+
+    def __instancecheck__(cls, x):
+        if type.__instancecheck__(cls, x):
+            return True
+        return cls is Parameter and isinstance(x, Tensor) and getattr(x, "_is_param", False)
+
+
+copyreg.pickle(ParameterType, reduce_class)
+
+
+class Parameter(Tensor, metaclass=ParameterType):
+    """A leaf tensor that shares memory with `data`. Assigned to an attribute of a Module it becomes its parameter.
+
+    Of a tensor whose class has a `__torch_function__` it is a leaf of that class.
+    """
 
     __slots__ = ()
+    __torch_function__ = disabled
 
     def __new__(cls, data, requires_grad=True):
         if not isinstance(data, Tensor):
             raise TypeError(f"Parameter: data is a {type(data).__name__}; it must be a Tensor: weft.tensor(...)")
+        if type(data) is not Tensor and has_say(type(data)):
+            return _parameter_of(data, requires_grad)
         self = Tensor.__new__(cls, data.array)
         self.share_storage(data)
         self.requires_grad = requires_grad
@@ -41,10 +62,23 @@ class Parameter(Tensor):
         return "Parameter containing:\n" + super().__repr__()
 
 
+def _parameter_of(data, requires_grad):
+    made = data.detach().requires_grad_(requires_grad)
+    if type(made) is not type(data):
+        raise RuntimeError(
+            f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() returns an "
+            f"instance of the same type, but return type {type(made).__name__} was found instead. To use the type as a "
+            "Parameter, please correct the detach() semantics defined by its __torch_function__ implementation."
+        )
+    made._is_param = True
+    return made
+
+
 class Buffer(Tensor):
     """A tensor that becomes a buffer of the module it is assigned to; in its state_dict only if `persistent`."""
 
     __slots__ = ("persistent",)
+    __torch_function__ = disabled
 
     def __new__(cls, data=None, *, persistent=True):
         data = empty(0) if data is None else data.detach()
@@ -137,3 +171,6 @@ class UninitializedBuffer(_Uninitialized, Tensor):
 def is_lazy(x):
     """Whether it has no shape yet."""
     return isinstance(x, _Uninitialized)
+
+
+known_plain(Parameter, Buffer)

@@ -6,6 +6,7 @@ runs.
 
 import numpy as np
 
+from ...compiler.dtypes import from_numpy
 from ..eager.gate import apply_eagerly, is_view_op
 from ..eager.node import edge_of
 from ..programs.evaluate import strides_in_elements
@@ -89,7 +90,7 @@ def _input_step(frame, tensor, array):
     key = (array.shape, array.dtype, tensor._requires_grad, leaf, strides_in_elements(array))
     step = frame.step.find(INPUT, (), key, True)
     if step is None:
-        meta = ValueMeta(array.shape, tensor.dtype, tensor._requires_grad, False)
+        meta = ValueMeta(array.shape, from_numpy(array.dtype), tensor._requires_grad, False)
         new = Step(INPUT, (), key, True, (meta,), len(frame.tensors), len(frame.numbers), user_line())
         try:
             step = frame.recording.grow(frame.step, new)

@@ -254,7 +254,7 @@ class UsualFrame(
         shape, dtype, flag, leaf, strides = key
         if array is None or (tensor._node is not None or tensor._frame is not None if leaf else not is_result(tensor)):
             return False
-        if array.shape != shape or array.dtype != dtype or tensor._requires_grad is not flag:
+        if array.shape != shape or array.dtype != dtype or tensor._requires_grad is not flag or native.is_asked(tensor):
             return False
         owner = owner_of(array)
         if self.changes_arguments and owner in self.owners or owner in self.owned:

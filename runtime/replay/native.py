@@ -22,8 +22,8 @@ from ..code import kernels
 from ..eager.update import restore_steps
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..state.aligned import Memory
+from ..state.marks import asked_classes, told_of_calls
 from ..state.marks import calls as own_calls
-from ..state.marks import told_of_calls
 from ..state.modes import state
 from ..state.storage import Storage
 from ..state.tensor import Tensor
@@ -145,6 +145,11 @@ _new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_MethodDef), c
 )
 
 
+def is_asked(tensor):
+    """Whether functions ask its class, so that a call goes on otherwise."""
+    return type(tensor) in asked_classes
+
+
 @functools.cache
 def _constants():
     t, words = native_text, np.zeros(native_text.N_WORDS, np.uint64)
@@ -154,7 +159,8 @@ def _constants():
         t.ARRAY: np.ndarray, t.MEMORY: Memory, t.BACKWARD: BACKWARD,
         t.GRADIENTS: GRADIENTS, t.STATES: defaultdict, t.RESTORE_STEPS: restore_steps,
         t.STORAGE: Storage, t.FRESH_KIND: Tensor,
-        t.ADD: add, t.NO_ATTRIBUTES: _NO_ATTRIBUTES, t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
+        t.ADD: add, t.NO_ATTRIBUTES: _NO_ATTRIBUTES, t.ASKED: asked_classes,
+        t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
         **dict(zip((t.DICT_NAME, t.MODE_NAME, t.DTYPE_NAME, t.FRAME_NAME, t.PARAMS_NAME, t.STEP_NAME), _NAMES)),
     }  # fmt: skip
     for k, value in fixed.items():

@@ -204,7 +204,8 @@ def install(layout):
     own = [name for name in _methods if name in now and known.get(name) is now[name]][:MOST_METHODS]
     if not own:
         return
-    functions.update((name, now[name]) for name in own)
+    first = marks.first_methods[Tensor]
+    functions.update((name, first[name]) for name in own)
     code = translated.load("in place", METHODS + OPERATORS, layout_with_keys(layout))
     words = Words(
         classes=tuple(marks.methods), functions=tuple(functions.values()), modes=state, factor=mul, copy=clone
@@ -219,13 +220,12 @@ def install(layout):
     ctypes.memmove(address, packed.address, packed.words.nbytes)
     _held.extend((code, packed))
     for place, name in enumerate(own):
-        before = now[name]
+        before = first[name]
         method = new_method(Tensor, name, code.address(f"weft_change_{place}"), described(name, before))
         # `x += y` is x.add_(y).
-        for same in [same for same, function in now.items() if function is before]:
+        for same in [same for same, function in first.items() if function is before]:
             new = method
             if same.startswith("__"):
                 base = native_layout.base_of(np.ndarray, same)
                 new = new_wrapper(Tensor, base, code.address(f"weft_change_by_{place}"))
-            setattr(Tensor, same, new)
-            marks.methods[Tensor][same] = new
+            marks.take_over(same, new)

@@ -22,6 +22,8 @@ def require_argument(f, record, x, n):
         # Parameters too.
         is_tensor = f.python("PyType_IsSubtype", [kind, f.word(t.TENSOR)], I32)
         f.require(b.cmp("ne", is_tensor, b.const(0, I32)))
+        # Functions hand those of these classes over.
+        f.require(b.cmp("eq", f.python("PyDict_GetItem", [f.word(t.ASKED), kind]), NULL))
     array = f.load(x, layout.data)
     f.require_type(array, t.ARRAY)
     _require_history(f, x, record)

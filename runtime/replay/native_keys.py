@@ -315,8 +315,7 @@ def install(layout):
     held.extend((code, packed, nothing, ops))
     for method, name in (("__getitem__", "weft_get_item"), ("__setitem__", "weft_set_item")):
         new = new_wrapper(Tensor, native_layout.base_of(np.ndarray, method), code.address(name))
-        setattr(Tensor, method, new)
-        marks.methods[Tensor][method] = new
+        marks.take_over(method, new)
 
 
 def layout_with_keys(layout):

@@ -280,8 +280,8 @@ def install(layout):
         return
     known, now = marks.methods.get(Tensor, {}), vars(Tensor)
     own[:] = [name for name in _names if name in now and known.get(name) is now[name]][:MOST_METHODS]
-    functions[:] = [now[name] for name in own]
-    learners = [_learner(place, now[name], _names[name]) for place, name in enumerate(own)]
+    functions[:] = [marks.first_methods[Tensor][name] for name in own]
+    learners = [_learner(place, functions[place], _names[name]) for place, name in enumerate(own)]
     code = translated.load("methods", METHODS, layout_with_keys(layout))
     nothing = Packed(Known(hash=-1))
     words = Words(
@@ -299,9 +299,8 @@ def install(layout):
     ctypes.memmove(address, packed.address, packed.words.nbytes)
     _held.extend((code, packed, nothing))
     for place, name in enumerate(own):
-        new = new_method(Tensor, name, code.address(f"weft_method_{place}"), described(name, now[name]))
-        setattr(Tensor, name, new)
-        marks.methods[Tensor][name] = new
+        new = new_method(Tensor, name, code.address(f"weft_method_{place}"), described(name, functions[place]))
+        marks.take_over(name, new)
 
 
 def described(name, function):

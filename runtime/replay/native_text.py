@@ -24,8 +24,8 @@ FUNCTIONS = (
     "PyFloat_AsDouble", "PyLong_AsUnsignedLongLongMask", "PyThreadState_Get", "PyDict_SetItem", "PyObject_Call",
     "PyList_SetSlice", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore", "PyList_New", "PyTuple_New",
     "PyTuple_SetItem", "PyType_IsSubtype", "PyObject_GenericGetDict", "PyDict_Next", "PyDict_GetItemWithError",
-    "PyErr_Occurred", "PyGC_Disable", "PyGC_Enable", "PyDict_Clear",
-    "PyWeakref_NewRef", "PyWeakref_GetObject", "PyThreadState_GetID",
+    "PyErr_Occurred", "PyGC_Disable", "PyGC_Enable", "PyDict_Clear", "PyWeakref_NewRef", "PyWeakref_GetObject",
+    "PyThreadState_GetID",
 )  # fmt: skip
 # Up to Python 3.11 making an object may start the garbage collector at once, whose callbacks and finalizers may do
 # anything with a call whose books are half written; from 3.12 on it waits until Python runs again.
@@ -84,7 +84,7 @@ ADD, NO_ATTRIBUTES, ACCUMULATE_REST = 113, 114, 115
 MEMORY = 116  # the class of what an array is a view of that owns its memory (state/aligned.py)
 IS_FINISHED = 117  # whether FINISH_END is called wherever BEGIN_END is, and not only for views that lie otherwise
 FINISHED_CALL = 118  # the class of what stands for a call in results that have a history (usual_calls.py)
-WHOLE, API = 119, 120  # what gives the results without calling the function (whole_call.py), or null
+WHOLE, ASKED, API = 119, 120, 121  # what gives the results without a call (whole_call.py), or null; asked classes
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
     "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "

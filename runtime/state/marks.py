@@ -20,6 +20,9 @@ told_of_calls = []  # functions of the name of what can be called natively and c
 operators = {}
 IN_PYTHON, AS_IT_STANDS, TURNED = range(3)
 methods = {}  # class of tensors -> its attributes as weft made them
+first_methods = {}  # the same, before native code has taken over any
+asked_classes = {}  # classes of tensors that functions ask, as keys
+doors = {}  # name of a method of Tensor -> a list with what its door leads to (doors.py of the frontend)
 
 
 def stand_for_calls_of_ops(function):
@@ -38,7 +41,16 @@ def is_module_class(kind):
 
 def remember_methods(kind):
     """This class of tensors is as weft made it: with all its methods, and none of a user's."""
-    methods[kind] = dict(vars(kind))
+    methods[kind], first_methods[kind] = dict(vars(kind)), dict(vars(kind))
+
+
+def take_over(name, new):
+    """From now on native code is a method of Tensor, behind its door if there is one."""
+    if name in doors:
+        doors[name][0] = new
+    else:
+        setattr(Tensor, name, new)
+        methods[Tensor][name] = new
 
 
 def pure(condition=None):

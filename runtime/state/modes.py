@@ -25,6 +25,8 @@ class _State(threading.local):
     forward_enabled = True  # whether ops in a dual level pass tangents on
     level = forward = None  # the dual level in flight (forward.py), and the same while ops pass tangents on
     profile = None  # the open profile (profiling.py)
+    function_modes = ()  # open blocks that functions ask before they begin (frontend/overriding.py)
+    asked_off = 0  # how many of those who have a say are not asked now: 1 classes, 2 modes neither
     watchers = ()  # open blocks whose function is given every node made in this thread, and the tensor it made
 
 
