@@ -361,3 +361,46 @@ def test_names_behind_a_tensor_that_has_kept_its_history_while_others_went_over_
     for node in nodes:
         yield node.name(), [(before and before.name(), k) for before, k in node.next_functions]
         nodes += [before for before, _ in node.next_functions if before is not None]
+
+
+@twin
+def test_change_of_memory_that_only_a_finished_read_still_showed(compile):
+    """`detach()`, made for its array and dropped, was kept alive by the call's books: the change was refused."""
+    w, state = leaf(3, 2), weft.randn(3, 2)
+    row = state[0]
+
+    @compile
+    def step(x, y):
+        seen = y.detach().numpy().sum()
+        y.copy_(x * 2.0)
+        return seen
+
+    for _ in range(12):
+        yield float(step(w, state)), state, row
+        state.sum().backward()
+        yield w.grad
+        state = weft.randn(3, 2)
+        row = state[0]
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_versions_after_a_call_whose_index_was_out_of_range(replayed):
+    """Nothing was written, but versions said so: backward of what had been computed before was refused."""
+    w, s, places = leaf(4), weft.zeros(4), weft.tensor([3, 0])
+    optimizer = weft.optim.SGD([w], lr=0.1, momentum=0.9)
+
+    @weft.compile
+    def step(places):
+        s.add_(1.0)
+        s.data.mul_(2.0)
+        (w * s)[places].sum().backward()
+        optimizer.step()
+
+    for _ in range(12 if replayed else 2):
+        step(places)
+    loss, before = (w * s).sum(), [(x._version, x.tolist()) for x in (w, s, w.grad)]
+    with pytest.raises(IndexError):
+        step(weft.tensor([0, 4]))
+    assert [(x._version, x.tolist()) for x in (w, s, w.grad)] == before
+    loss.backward()
+    step(places)

@@ -255,6 +255,8 @@ def apply_inplace(op, target, operands, attributes):
 def change_anew(op, target, operands, attributes):
     """The same of a change that neither native code makes nor the call in flight has expected."""
     array = target._data
+    if state.frame is not None and _is_refused(target, operands):
+        state.frame.drop_unseen_views(target)
     _check_inplace(target, operands)
     # It may be another one now, which follows what the one before did not expect.
     frame = state.frame
@@ -459,6 +461,15 @@ def _check_inplace(target, operands):
     require_inference_mode(target)
     if target._base is not None or target._storage is not None:
         check_rebase(target, any(map(_requires, operands)))
+
+
+def _is_refused(target, operands):
+    """Whether a change is one that eager mode does not know, perhaps because of what would be gone in eager mode."""
+    try:
+        _check_inplace(target, operands)
+    except NotImplementedError:
+        return True
+    return False
 
 
 def _requires(x):

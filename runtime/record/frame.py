@@ -346,7 +346,7 @@ class Frame(Connects, Watched):
     def before_new_memory(self, tensor):
         frame_changes.before_new_memory(self, tensor)
 
-    living_views = door(frame_views.living_views)
+    drop_unseen_views = door(frame_views.drop_unseen_views)
 
     @door
     def update(self, rule, rows, numbers, flags):

@@ -1,5 +1,6 @@
 """The end of a compiled call: what is alive is computed, or, if that fails, what the call has said is taken back."""
 
+from ..programs.recording import ASSIGN, UPDATE
 from . import frame_flush, frame_leaves, frame_nodes, frame_views
 from .closed import close_graph
 from .expectation import lasting, learn
@@ -52,6 +53,8 @@ def give_up(frame):
 def fail(frame, error):
     """Nothing was computed: what the call has already said about its results is taken back."""
     frame.failed = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    if not frame.torn:
+        _take_back_versions(frame)
     for tensor, home, _ in frame.homes.values():
         tensor._data, tensor._frame = home, None
     frame.homes = {}
@@ -61,6 +64,29 @@ def fail(frame, error):
     for restore, arguments in reversed(frame.remembered):
         restore(*arguments)
     _release(frame, None)
+
+
+def _take_back_versions(frame):
+    """Memory from outside that was not written has the version that it had: nobody is told of a change of it."""
+    holders = frame.externals  # number -> the tensor that holds it, if that came from outside
+    for step in frame.steps[frame.flushed :]:
+        for old, new, is_silent in _changes_of(step, frame.versioned):
+            holders[new] = tensor = holders.get(old)
+            if tensor is not None and tensor._storage is not None and not is_silent:
+                tensor._storage.version -= 1
+
+
+def _changes_of(step, versioned):
+    """(number before, number afterwards, whether no version tells) of what a step changes in place."""
+    if step.op is ASSIGN:
+        old, new = step.operands[:2]
+        through = step.detail.given
+        return ((old, new, step.detail.takes_memory or through != old and through in versioned),)
+    if step.op is not UPDATE:
+        return ()
+    width = len(step.operands) // step.attributes.n_rows
+    olds = [row + k for row in range(0, len(step.operands), width) for k in step.detail.targets]
+    return [(step.operands[k], step.first + place, False) for place, k in enumerate(olds)]
 
 
 def _release(frame, needed):

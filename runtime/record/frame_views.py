@@ -136,17 +136,17 @@ def made_like(last, vid):
     return np.lib.stride_tricks.as_strided(np.empty(extent, dtype), shape, [s * dtype.itemsize for s in strides])
 
 
-def living_views(frame, target):
-    """The views of a tensor made in this call that would be alive in eager mode: somebody holds them, or an autograd
-    node has saved them that leads to something somebody holds."""
+def drop_unseen_views(frame, target):
+    """Let go of the views of the target's memory that the call has computed, and that would be gone in eager mode:
+    nobody holds them, nor has an autograd node saved them that leads to something somebody holds."""
     vid = target._vid if target._frame is frame else frame.bound.get(id(target), -1)
-    views = frame.views.get(vid)
-    if not views:
-        return []
+    known = group(frame, vid).difference(frame.externals, (vid,))
+    views = [v for v in known if frame.tensors[v] is not None and frame.tensors[v]._data is not None]
     by_nodes = references_by_nodes(frame)
-    held = [v for v in views if is_held_outside(frame, v, by_nodes)]
-    saved = _saved(frame, by_nodes) if len(held) < len(views) else ()
-    return [frame.tensors[v] for v in views if frame.tensors[v] is not None and (v in held or v in saved)]
+    unseen = [v for v in views if not is_held_outside(frame, v, by_nodes)]
+    unseen = set(unseen).difference(_saved(frame, by_nodes)) if unseen else ()
+    for v in unseen:
+        frame.tensors[v] = None
 
 
 def is_held_outside(frame, vid, by_nodes):

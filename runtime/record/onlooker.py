@@ -131,8 +131,8 @@ class Onlooker(NothingAgain):
     def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
         return None
 
-    def living_views(self, target):
-        return ()
+    def drop_unseen_views(self, target):
+        pass
 
     def before_lending(self, tensor):
         pass

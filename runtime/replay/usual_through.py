@@ -23,6 +23,9 @@ class ShowsWhole:
             return True
         return (other or (self.onlooker if self.working else self.depart())).takes_memory(target, value)
 
+    def drop_unseen_views(self, target):
+        (self.onlooker if self.working else self.depart()).drop_unseen_views(target)
+
 
 class Shown:
     """What a Change (usual_inplace.py) is for an entry that is done together with the one before."""

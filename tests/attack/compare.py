@@ -196,8 +196,11 @@ def difference_of(eager, compiled):
     """The first thing in which these observations differ, as a text, or None."""
     refused = False  # by the compiled call alone, if eager mode has raised for another reason then
     for k, (a, b) in enumerate(zip(eager, compiled)):
-        if a != b and a == "NotImplementedError":
-            # What eager mode does not know a compiled call may.
+        if a == b == "OutOfRange":
+            # Found when the program runs: what Python does behind that line, draws for one, has been done.
+            return None
+        if a != b and a in ("NotImplementedError", "CheckpointError"):
+            # What eager mode does not know a compiled call may; it runs no part of it twice, which may have changed.
             return None
         refused = refused or b == REFUSED != a
         if refused and a not in ("RuntimeError", b):
@@ -237,12 +240,18 @@ def difference_in(source):
 
 def _observe_with_copies(source):
     """What a program shows in eager mode if backwards go by what was in memory that NumPy arrays show too when an op
-    read it, as those of compiled calls do (docs/differences.md): no write to it is an error there, or changes them."""
+    read it, as those of compiled calls do (docs/differences.md): no write to it is an error there, or changes them.
+    Changes of other memory are errors, which for what hooks have put away nobody else finds out."""
 
     def copied_if_shown(x):
-        return x.clone() if is_exposed(x) else x
+        return (x.clone(), 0) if is_exposed(x) else (x, x._version)
 
-    with weft.autograd.graph.saved_tensors_hooks(copied_if_shown, lambda x: x):
+    def unchanged(x, version):
+        if x._version != version:
+            raise RuntimeError("one of the variables needed for gradient computation has been modified")
+        return x
+
+    with weft.autograd.graph.saved_tensors_hooks(copied_if_shown, lambda saved: unchanged(*saved)):
         return observe(_program_of(source), undecorated)
 
 
