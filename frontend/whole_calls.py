@@ -135,8 +135,8 @@ class _Look(Look):
     def ended(self, result):
         frame = state.frame
         self.frame = frame
-        if not isinstance(frame, UsualFrame) or frame.departed.value:
-            return
+        if not isinstance(frame, UsualFrame) or frame.departed.value or frame.position.value + 1 < len(frame.entries):
+            return  # as it will if the function has returned where other calls go on
         self.numbers = list(frame.numbers)
         self.outside = dict(zip(frame.expectation.numbers, frame.expectation.tensors))
         self.made = self._copies_of_made()

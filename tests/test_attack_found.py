@@ -8,8 +8,9 @@ import pytest
 from compiled_twin import leaf, twin
 
 import weft
-from weft import nn
+from weft import contest, made_anew, nn
 from weft.autograd import grad
+from weft.nn.functional import gumbel_softmax
 
 FORWARDS = {
     "float32": lambda w, y: (w * y).sin(),
@@ -404,3 +405,51 @@ def test_versions_after_a_call_whose_index_was_out_of_range(replayed):
     assert [(x._version, x.tolist()) for x in (w, s, w.grad)] == before
     loss.backward()
     step(places)
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_leaf_that_comes_in_anew_after_a_change_that_ran_eagerly(hooked):
+    """Its gradients for what was computed before and after were added to it one by one, with hooks for each."""
+
+    def scenario(compile):
+        w, x = leaf(3, 4), weft.randn(4, 4)
+        held = w.detach()
+
+        @compile
+        def step(y):
+            before = (y * w) @ x
+            with weft.no_grad():
+                w[0].mul_(0.5)
+            hook = w.register_post_accumulate_grad_hook(_halve) if hooked else None
+            (before * w).sin().sum().backward()
+            if hooked:
+                hook.remove()
+
+        for _ in range(6):
+            step(weft.randn(4))
+            yield w, w.grad, held
+
+    twin(scenario)()
+
+
+def _halve(p):
+    p.grad.mul_(0.5)
+
+
+def test_a_call_that_is_looked_at_and_returns_before_a_tensor_of_its_own_comes_in(monkeypatch):
+    """Whether the Python of such calls need run was asked of the tensors that had not come in."""
+    monkeypatch.setattr(made_anew, "PAYS_AFTER", 0)
+    monkeypatch.setattr(contest, "LOOKED_INTO_AFTER", 4)
+
+    def scenario(compile):
+        w, calls = leaf(3, 4), [0]
+
+        @compile
+        def step(x):
+            calls[0] += 1
+            return gumbel_softmax(x * w, hard=calls[0] % 2 == 0)
+
+        for _ in range(16):
+            yield step(weft.randn(3, 4))
+
+    twin(scenario)()

@@ -321,12 +321,13 @@ def can_differentiate(frame, outputs, create_graph, inputs):
         return False
     if not all(t._frame is frame and t._node is None and t._meta.history and t._requires_grad for t in outputs):
         return False
-    return not frame.changed_leaves or not _reaches_one_twice(frame, tuple([t._vid for t in outputs]))
+    return not _reaches_one_twice(frame, tuple([t._vid for t in outputs]))
 
 
 def _reaches_one_twice(frame, vids):
-    """Whether gradients reach a leaf by its value before a change in the call and by that after it. In eager mode they
-    are added up in the order in which they arrive, whichever value they are for."""
+    """Whether gradients reach a leaf by its value before a change in the call and by that after it, or as it came in
+    and as it came in anew. In eager mode they are added up in the order in which they arrive, whichever value they are
+    for, and then hooks run once."""
     known = frame.step.known.reached_leaves
     if vids not in known:
         known[vids] = reach(frame, vids)[1]
