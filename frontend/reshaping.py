@@ -53,6 +53,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
             raise RuntimeError(LEAF_IN_PLACE)
         raise NotImplementedError("set_: has no derivative; use it under no_grad, or on detached tensors")
     with no_grad():
+        self.leave_call()
         block = step_out("set_: other memory for a tensor")
         try:
             before = self._version

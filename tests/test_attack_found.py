@@ -453,3 +453,28 @@ def test_a_call_that_is_looked_at_and_returns_before_a_tensor_of_its_own_comes_i
             yield step(weft.randn(3, 4))
 
     twin(scenario)()
+
+
+SHAPE_CHANGES = {
+    "other memory": lambda u, b, y: (u * 2, u.set_(b), y * u)[2],
+    "other memory of the call": lambda u, b, y: (u.set_(u * 3), u.add_(1.0), y * u)[2],
+    "no other axis": lambda u, b, y: (u * 2, u.unsqueeze_(0), u * y, u.mT * 1.0)[2:],
+    "other axes": lambda u, b, y: (y.t_(), y * 2, y.mul_(2.0), y @ y.t())[1:],
+    "smaller": lambda u, b, y: (u * 2, u.resize_(2), y[0, :2] * u),
+    "larger": lambda u, b, y: (u.resize_(8), y.sum() * u),
+    "strided": lambda u, b, y: (u * 2, u.as_strided_((2, 2), (2, 1)), u.sum(0) * u),
+}
+
+
+@pytest.mark.parametrize("change", SHAPE_CHANGES.values(), ids=SHAPE_CHANGES)
+def test_tensors_from_outside_whose_shape_or_memory_changes_in_the_call(change):
+    """The call went on with what the tensor had been when it came in."""
+
+    def scenario(compile):
+        f = compile(change)
+        for k in range(6):
+            weft.manual_seed(k)
+            u, b, y = weft.randn(4), weft.randn(4), weft.randn(3, 4)
+            yield f(u, b, y), u, y, u._version
+
+    twin(scenario)()

@@ -21,9 +21,9 @@ def reshape_in_place(name, target, view):
     require_inference_mode(target)
     if recorded and (target.is_leaf or target._base is not None and _is_leaf(target._base)):
         raise RuntimeError(LEAF_IN_PLACE if target.is_leaf else _VIEW_OF_LEAF)
+    target.leave_call()
     block = step_out(f"{name}: an in-place change of a shape")
     try:
-        target.leave_call()
         level = state.level
         tangent = None if level is None else level.tangent(target)
         old = with_history(target, edge_of(target)) if target._requires_grad else without_history(target)
@@ -62,9 +62,9 @@ def resize_in_place(target, shape, n_elements):
     require_inference_mode(target)
     if tuple(target.shape) == shape:
         return target
+    target.leave_call()
     block = step_out("resize_: an in-place change of a shape")
     try:
-        target.leave_call()
         _resize(target, shape, n_elements)
     finally:
         block.__exit__(None, None, None)

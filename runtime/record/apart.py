@@ -7,7 +7,7 @@ import numpy as np
 
 from ...compiler.decompose import decompose
 from .build import graph_of
-from .frame_views import evaluate_view
+from .frame_views import as_view, evaluate_view
 from .graph_values import computed, leading_to
 
 _ATTEMPTS = 200
@@ -57,7 +57,7 @@ def _sight_of(frame):
 
 def _landed(frame, vid):
     """A value after the program has run, when the tensors have not got their arrays yet."""
-    stretch, arrays, _ = frame.books()
+    stretch, arrays, numbers = frame.books()
     needed, written = frame.flight, {new: origin for origin, new in frame.flight.commits}
     if vid in needed.live:
         return frame.written[needed.live.index(vid)].copy()
@@ -68,7 +68,8 @@ def _landed(frame, vid):
     step = stretch.step_of(vid)
     if vid not in stretch.roots:
         raise RuntimeError(f"a value of shape {step.metas[0].shape} that a compiled call has not kept is gone")
-    return evaluate_view(step.op, _landed(frame, step.operands[0]), step.attributes)
+    op, attributes = as_view(step, numbers)
+    return evaluate_view(op, _landed(frame, step.operands[0]), attributes)
 
 
 class Sight:

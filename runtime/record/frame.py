@@ -408,9 +408,8 @@ class Frame(Connects, Watched):
         array = self.arrays.get(vid)
         if array is None:
             step = self.step_of(vid)
-            array = self.arrays[vid] = frame_views.evaluate_view(
-                step.op, self.array_of(step.operands[0]), step.attributes
-            )
+            op, attributes = frame_views.as_view(step, self.numbers)
+            array = self.arrays[vid] = frame_views.evaluate_view(op, self.array_of(step.operands[0]), attributes)
         return array
 
     def step_of(self, vid):

@@ -5,6 +5,7 @@ from time import perf_counter
 from ...compiler.dtypes import without_kernels
 from ...compiler.ops import view
 from ...compiler.ops.kinds import number_meta
+from ...compiler.ops.rows import row
 from ..eager.gate import apply
 from ..programs.recording import INPUT, TOO_LARGE, EagerOp, user_line
 from ..state.attributes import refusal, same_attributes
@@ -13,6 +14,8 @@ from ..state.tensor import Tensor
 from .frame_autograd import make_nodes
 from .linked import link_for
 
+# Why an op is the same at a place that is a number of its own, given to the program.
+PICKED = "picked"
 # How many places of a tensor a path is recorded for, each as a path of its own.
 FEW = 3
 _PARTS = (view.slice_, view.select)
@@ -46,16 +49,22 @@ def reason_at_once(frame, op, operands, attributes):
     """The same, as far as it is known before the operands get numbers, which what comes after would have to know."""
     if "eager_only" in op.extra or without_kernels([x.dtype for x in operands if isinstance(x, Tensor)]):
         return reason_of(frame, op, (), operands, attributes)
-    if op in _PARTS and not frame.recording.fullgraph and _is_elsewhere(frame, op, operands[0], attributes):
-        return f"{op.name}: {ELSEWHERE}"
+    if op in _PARTS and _is_elsewhere(frame, op, attributes):
+        if op is view.select and row not in frame.step.known.elsewhere:
+            return PICKED
+        if not frame.recording.fullgraph and _is_there(frame, operands[0]):
+            return f"{op.name}: {ELSEWHERE}"
     return None
 
 
-def _is_elsewhere(frame, op, x, attributes):
-    """Whether a part of a tensor in memory is one for which no path was recorded, though for others some were. Once
-    there was one, all are: a few places known at each of several lines would be a path for every combination."""
-    if x._data is None or x._frame is not None or id(x) in frame.homes or has_history((x,)):
-        return False
+def _is_there(frame, x):
+    """Whether a tensor is in memory, and of no history: then a part of it is a tensor like those from outside."""
+    return x._data is not None and x._frame is None and id(x) not in frame.homes and not has_history((x,))
+
+
+def _is_elsewhere(frame, op, attributes):
+    """Whether a part of a tensor is one for which no path was recorded, though for others some were. Once there was
+    one, all are: a few places known at each of several lines would be a path for every combination."""
     same = [step for step in after_inputs(frame.step) if step.op is op]
     if len(same) < FEW:
         return False
@@ -91,6 +100,8 @@ def run_eagerly(frame, reason, function, *args):
 def apply_between(frame, reason, op, operands, attributes):
     """An op that no program has. What it gives comes in like a tensor from outside that is new in every call, so calls
     like this one can be replayed, unless it goes on with a history that no step can give it."""
+    if reason is PICKED:
+        return frame.apply(row, (operands[0], attributes["index"]), {"axis": attributes["axis"]}, True)
     link = None
     if has_history(operands):
         link = link_for(op, operands, attributes, frame.default_dtype)

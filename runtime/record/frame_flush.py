@@ -14,7 +14,7 @@ from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE, Flu
 from ..state.modes import frame_hidden, no_grad
 from ..state.references import held, is_held
 from ..state.tensor import tensor_of
-from . import frame_autograd
+from . import frame_autograd, frame_views
 from .frame_leaves import drop_gradients, made_leaves
 from .frame_views import references_at_end, references_by_nodes
 from .interim import Interim
@@ -61,6 +61,7 @@ def what_is_needed(frame, closing):
         saved = frame_autograd.saved_values(frame)
         views += [v for v in saved if v in frame.roots and v not in views]
         live += [v for v in saved if v not in frame.roots and v not in live and v not in written]
+    frame_views.note_looks(frame, views)
     roots = {frame.roots[v] for v in views}
     if roots:
         live += sorted(r for r in roots if r not in frame.arrays and r not in live and r not in written)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...compiler.ops import view
 from ...compiler.ops.parts import composed, cut, put_cut, shown_part
+from ...compiler.ops.rows import row
 from ...compiler.ops.view import data, detach
 from ..programs.recording import ValueMeta
 from ..state.modes import state
@@ -78,7 +79,7 @@ def _steps_between(frame, vid, root):
     steps = []
     while vid != root:
         step = frame.step_of(vid)
-        if step.detail != "view":
+        if step.detail != "view" or step.op is row:
             return None
         steps.append(step)
         vid = step.operands[0]

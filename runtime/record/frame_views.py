@@ -4,7 +4,8 @@ from collections import Counter
 
 import numpy as np
 
-from ...compiler.ops.view import data, detach
+from ...compiler.ops.rows import row
+from ...compiler.ops.view import data, detach, select
 from ..eager.gate import apply_eagerly
 from ..eager.node import Saved
 from ..programs.recording import INPUT
@@ -81,6 +82,13 @@ def read_by_any_backward(frame):
     return {v for s in steps if frame.metas[s.first].history for v in frame_autograd.needed_by(frame, s)}
 
 
+def as_view(step, numbers=None):
+    """(op, attributes) that lead from what a view shows to it. Without the numbers of the call it is at any place."""
+    if step.op is not row:
+        return step.op, step.attributes
+    return select, {**step.attributes, "index": 0 if numbers is None else numbers[step.first_number]}
+
+
 def evaluate_view(op, array, attributes):
     """What a view op gives, without a record of it."""
     if op.evaluate is not None:
@@ -91,11 +99,26 @@ def evaluate_view(op, array, attributes):
 
 def is_view(frame, op, ids, attributes):
     """Whether the op's result will share memory with its operand. A reshape that strides cannot say will not."""
+    if op is row:
+        return True
     if op.kind != "view" and "view" not in op.extra or not ids or ids[0] < 0:
         return False
     array = _stand_in(frame, ids[0])
     view = evaluate_view(op, array, attributes)
     return view.size == 0 or np.may_share_memory(view, array)
+
+
+def note_looks(frame, views):
+    """These views are to be in memory: a row on the way to them (rows.py: row) is a part like others where it
+    comes next (frame_eager.py)."""
+    for vid in views:
+        step = frame.step_of(vid)
+        while step.detail == "view":
+            before = step.parent
+            while step.op is row and before is not None:
+                before.known.elsewhere += (row,)
+                before = before.parent if before.op is INPUT else None
+            step = frame.step_of(step.operands[0])
 
 
 def _stand_in(frame, vid):
@@ -106,7 +129,8 @@ def _stand_in(frame, vid):
         return frame.homes[id(frame.tensors[vid])][1]
     if vid in frame.roots:
         step = frame.step_of(vid)
-        return evaluate_view(step.op, _stand_in(frame, step.operands[0]), step.attributes)
+        op, attributes = as_view(step)
+        return evaluate_view(op, _stand_in(frame, step.operands[0]), attributes)
     meta = frame.meta(vid)
     return np.empty(meta.shape, meta.dtype.numpy)
 
@@ -127,7 +151,8 @@ def made_like(last, vid):
     """An array with the layout that the steps up to the last give a value, whatever is in it."""
     step = last.maker_of(vid)
     if step.detail == "view":
-        return evaluate_view(step.op, made_like(last, step.operands[0]), step.attributes)
+        op, attributes = as_view(step)
+        return evaluate_view(op, made_like(last, step.operands[0]), attributes)
     if step.op is not INPUT or step.attributes[4] is None:
         meta = step.metas[vid - step.first]
         return np.empty(meta.shape, meta.dtype.numpy)

@@ -296,7 +296,7 @@ class UsualFrame(
     def apply_shown(self, op, operands, attributes):
         """`apply` of operands that no NumPy array shows, or copies in their place."""
         is_next = self.entries[self.position.value].op is op
-        tensor = self._take_op(op, operands, attributes) if is_next else None
+        tensor = self._take_op(op, operands, attributes) if is_next else self._picked(op, operands, attributes)
         if tensor is None:
             found = self.apply_between(op, operands, attributes) if self.eager_ops else NOT_APPLIED
             if found is not NOT_APPLIED:

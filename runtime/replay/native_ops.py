@@ -17,8 +17,7 @@ def _apply(module, layout):
     f = Method(module, "apply", layout)
     entry = f.entry()
     f.same(f.argument(0), f.load(entry, 8 * t.OP))
-    native_attributes.require(f, f.argument(2), f.load(entry, 8 * t.ATTRIBUTES))
-    f.finish(_take_op(f, entry, f.argument(1)))
+    f.finish(_take_op(f, entry, f.argument(1), f.argument(2)))
 
 
 def _call_op(module, layout):
@@ -32,18 +31,26 @@ def _call_op(module, layout):
     # Without attributes there is no dict of them: as good as a dict that is empty, of which `expected` must be one.
     with b.when(b.cmp("eq", attributes, NULL)):
         f.same(f.load(expected, layout.dict_used, I64), b.i64(0))
-    native_attributes.require(f, b.select(b.cmp("eq", attributes, NULL), expected, attributes), expected)
-    f.finish(_take_op(f, entry, operands))
+    f.finish(_take_op(f, entry, operands, b.select(b.cmp("eq", attributes, NULL), expected, attributes)))
 
 
-def _take_op(f, entry, operands):
-    """Take the entry, whose op and attributes are as expected, if the operands are; returns its result."""
+def _take_op(f, entry, operands, attributes):
+    """Take the entry, whose op is as expected, if the operands and attributes are; returns its result."""
     b, layout = f.b, f.layout
     f.require_type(operands, t.TUPLE)
-    n = f.load(operands, layout.size, I64)
+    n, items = f.load(operands, layout.size, I64), b.offset(operands, layout.tuple_items, 1)
+    place = f.load(entry, 8 * t.PLACE)
+    is_row, row = b.cmp("ne", place, NULL), b.alloca(PTR, 2)
+    with b.when(b.not_(is_row)):
+        native_attributes.require(f, attributes, f.load(entry, 8 * t.ATTRIBUTES))
+    with b.when(is_row):
+        f.same(n, b.i64(1))
+        f.store(f.load(items, 0), row, 0)
+        f.store(_place_in(f, attributes, place), row, 8)
+    n, items = b.select(is_row, b.i64(2), n), b.select(is_row, row, items)
     f.same(n, f.load(entry, 8 * t.N_OPERANDS, I64))
     f.require_mode(entry)
-    items, codes, tensors = b.offset(operands, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS), f.tensor_items()
+    codes, tensors = f.load(entry, 8 * t.OPERANDS), f.tensor_items()
     f.require_operands(items, codes, n, tensors)
     enter_fresh(f, entry, items, tensors)
     take_numbers(f, entry, items, codes, n)
@@ -52,6 +59,17 @@ def _take_op(f, entry, operands):
     with b.when(b.cmp("ge", root, b.i64(0))):
         f.assign(f.item(tensors, root), result, layout.base)
     return f.keep(result)
+
+
+def _place_in(f, attributes, place):
+    """The number in the attributes that is an operand of a row; the axis beside it is the same."""
+    b = f.b
+    f.require_type(attributes, t.DICT)
+    f.same(f.load(attributes, f.layout.dict_used, I64), b.i64(2))
+    axis, index = (f.python("PyDict_GetItemWithError", [attributes, f.load(place, 8 * k)]) for k in range(2))
+    f.require(b.and_(b.cmp("ne", axis, NULL), b.cmp("ne", index, NULL)))
+    f.require_true("weft_same", axis, f.load(place, 16))
+    return index
 
 
 def take_numbers(f, entry, items, codes, n):

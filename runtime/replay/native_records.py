@@ -7,10 +7,14 @@ from math import prod
 
 import numpy as np
 
+from ...compiler.ops.rows import row as row_op
+from ...compiler.ops.view import select
 from ..programs.places import WRITEABLE, Place, words_of
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE, new_counter
 from ..state.aligned import is_large, new_array
 from . import native_text
+
+_SELECTED = "axis", "index"  # attributes of select
 
 
 def table_of(held, rows, width):
@@ -66,7 +70,8 @@ def words_of_entry(held, entry):
     if entry.op is not UPDATE:
         root = -1 if entry.root is None else entry.root
         row += [entry.vid, any(c < 0 for c in entry.operands), 0, 0, 0, 0, root]
-        return [*row, *[0] * (native_text.FRESH - len(row)), *_fresh(held, entry)]
+        row += [*[0] * (native_text.FRESH - len(row)), *_fresh(held, entry)]
+        return row if entry.op is not row_op else [id(select), *row[1:], _place(held, entry)]
     rule, n_rows, n_numbers, flags = entry.attributes
     targets = entry.update.targets
     storages = np.array([*map(id, entry.update.storages), *map(id, targets)], np.int64)
@@ -75,6 +80,12 @@ def words_of_entry(held, entry):
     row[:2] = id(rule), id(flags)
     row += [0, n_numbers, len(codes) // n_rows, storages.ctypes.data, len(targets), 0, -1, 0, 0]
     return [*row, views.ctypes.data, len(views)]
+
+
+def _place(held, entry):
+    names = [*_SELECTED, entry.attributes["axis"]]
+    held.append(names)
+    return table_of(held, [map(id, names)], len(names))[0]
 
 
 def is_simple(entry):
@@ -90,7 +101,7 @@ def _change_entry(held, entry):
     row[native_text.ROOT] = -1
     row[1:6] = id(entry.attributes), id(entry.grad_enabled), len(codes), codes.ctypes.data, entry.vid
     row[native_text.HAS_NUMBERS] = any(c < 0 for c in entry.operands)
-    row[native_text.CHANGE :] = _change(held, entry.change), *_fresh(held, entry)
+    row[native_text.CHANGE : native_text.PLACE] = _change(held, entry.change), *_fresh(held, entry)
     return row
 
 

@@ -102,7 +102,7 @@ CHANGE = 16  # of a change in place: where its words are
 # Tensors from outside that come in with it: (number, position, words of an argument, bytes). In place of the number its
 # operands have a code, like that of a number: the word with the type that is expected.
 FRESH, N_FRESH, FRESH_CODE = 17, 18, -17
-ENTRY_WORDS = 19
+PLACE, ENTRY_WORDS = 19, 20  # of a row, whose OP is select: where the names of its attributes and the axis are
 # The words of a change: its op, the target's numbers before and after, whether the call makes the target, the target if
 # it is the same in every call (else 0), numbers of views, and of both numbers: the object, meta, flag.
 CHANGE_OP, OLD, NEW, IS_MADE, TARGET, GROUP, N_GROUP, OLD_NUMBER, OLD_META, OLD_FLAG = range(10)

@@ -3,6 +3,8 @@ What they give comes in with the entry that uses it, like a tensor from outside.
 
 from time import perf_counter
 
+from ...compiler.ops.rows import row
+from ...compiler.ops.view import select
 from ..eager.gate import apply
 from ..record.frame_eager import FEW, are_pending, has_history, has_varied, without_history
 from ..state.modes import frame_hidden
@@ -40,6 +42,13 @@ class AppliesEagerly:
             result = (apply if found.link is None else without_history)(op, operands, attributes)
         self.recording.took(found.reason, found.line, perf_counter() - began)
         return result if found.link is None else self.apply(found.link, (result, *operands), attributes)
+
+    def _picked(self, op, operands, attributes):
+        """The tensor made for a part that is taken at another place in each call, if one is expected here."""
+        entry = self.entries[self.position.value]
+        if op is not select or entry.op is not row:
+            return None
+        return self._take_op(row, (*operands, attributes["index"]), {"axis": attributes["axis"]})
 
     def applied(self):
         """The ops that have run eagerly in this call so far."""

@@ -2,12 +2,14 @@
 
 from typing import NamedTuple
 
+from ...compiler.ops.rows import row
 from ...compiler.ops.view import data
 from ..programs.places import Place
 from ..record.frame_views import detached_above, evaluate_view, made_like
 from ..state.storage import is_apart
 from ..state.tensor import pending_tensor
 from .native_views import ABOVE_FIRST, ABOVE_NONE, ABOVE_ROOT
+from .usual_entries import NotReplayed
 
 
 class ViewLayout(NamedTuple):
@@ -95,6 +97,8 @@ def _ops_between(steps, root, vid):
     ops = []
     while vid != root:
         step = steps[vid]
+        if step.op is row:
+            raise NotReplayed("a part that is taken at another place in each call is looked at", step.line)
         ops.append((step.op, step.attributes))
         vid = step.operands[0]
     return ops[::-1]

@@ -5,8 +5,8 @@
     python -m tests.attack --minutes 5 --torch     eager mode beside PyTorch, within rounding
 
     fragments.py   what users write: statements, results, what is done with them, what changes between calls
-    families.py    more of them, by kind: scans, layers, masks, derivatives of the user and of higher order, and parts
-                   of whole programs
+    families.py    more of them, by kind: scans, layers, masks, derivatives of the user and of higher order, parts of
+                   whole programs, and places that change
     programs.py    functions of a few tensors, called in turn
     on_arrays.py   functions of arrays, whose calls go to their program at once, and what they read outside
     whole.py       functions, methods and modules whose Python need not run, and what they read outside

@@ -149,3 +149,19 @@ PARTS = (
     "try:\n    {t} = weft.linalg.cholesky(({x} * w).expand(3, 4) @ ({x} * w).expand(3, 4).t() - calls[0] % 2)\n"
     "except RuntimeError:\n    {t} = ({x} * w).sum()",
 )  # fmt: skip
+# Parts of tensors at places that change from call to call.
+PLACES = (
+    "{t} = w[calls[0] % 3] * {x}", "{t} = base[calls[0] % 6] * w", "{t} = ({x} * w).t()[calls[0] % 4]",
+    "{t} = ({x} * w).expand(3, 4)[calls[0] % 3, calls[0] % 4] * v", "{t} = v[calls[0] % 4] * {x}",
+    "{t} = v[-1 - calls[0] % 4] + s[calls[0] % 3]", "{t} = base[calls[0] % 4 : calls[0] % 4 + 3] * w",
+    "{t} = s[calls[0] % 3]", "{t} = base[:, calls[0] % 4].sum() * w", "{t} = s[calls[0] % 3]\n{t}.mul_(0.5)",
+    "s[calls[0] % 3] += u", "s[calls[0] % 3] = ({x} * w).detach().expand(3, 4)[(calls[0] + 1) % 3]",
+    "base[calls[0] % 6, calls[0] % 4] *= 0.5", "kept[:1] = [base[calls[0] % 6]]", "kept[:1] = [w[calls[0] % 3]]",
+    "seen.append(base[calls[0] % 6].sum().item())", "seen.append(float(v[calls[0] % 4]))",
+    "{t} = model[0].weight[calls[0] % 4] * {x}", "{t} = n[calls[0] % 3] * w", "s[calls[0] % 3].copy_(v.detach())",
+    "row = base[calls[0] % 6]\nbase.add_(0.1)\n{t} = row * w",
+    "row = s[calls[0] % 3] * 2.0\ns.mul_(0.5)\n{t} = row * v",
+    "{t} = weft.stack([base[k] for k in range(calls[0] % 3, 5)]).sum(0) * w",
+    "if calls[0] % 5 == 4:\n    kept[:1] = [s[calls[0] % 3]]\nelse:\n    {t} = s[calls[0] % 3] * w",
+    "{t} = ({x} * w).unbind(-1)[calls[0] % 4]", "{t} = weft.autograd.grad((w[calls[0] % 3] * {x}).sum(), w)[0]",
+)  # fmt: skip

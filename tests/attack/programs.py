@@ -138,6 +138,7 @@ OPTIMIZERS = (
 # What a program has of besides values and views: statements of two of these kinds.
 RARE = [fragments.CHANGES, fragments.LOOKS, fragments.GRADIENTS, fragments.ODDITIES]
 RARE += [families.SCANS, families.LAYERS, families.MASKS, families.HIGHER, families.PARTS, families.CLOSURES]
+RARE += [families.PLACES]
 
 
 class RandomAttack:
