@@ -1426,8 +1426,8 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
 def embedding(weight: Tensor, indices: Any, padding_idx: Any = ..., scale_grad_by_freq: builtins.bool = ..., sparse: builtins.bool = ...) -> Tensor:
     'nn.functional.embedding, which takes the weight second; a negative padding_idx is none.'
     ...
-def embedding_bag(input: Tensor, weight: Tensor, offsets: Any = ..., max_norm: Any = ..., norm_type: Any = ..., scale_grad_by_freq: builtins.bool = ..., mode: builtins.str = ..., sparse: builtins.bool = ..., per_sample_weights: Any = ..., include_last_offset: builtins.bool = ..., padding_idx: Any = ...) -> Tensor:
-    'Sums, means or maxima of rows of weight: one bag per row of input, or from each of the offsets to the next.'
+def embedding_bag(weight: Tensor, indices: Any, offsets: Any, scale_grad_by_freq: builtins.bool = ..., mode: Any = ..., sparse: builtins.bool = ..., per_sample_weights: Any = ..., include_last_offset: builtins.bool = ..., padding_idx: Any = ...) -> Tensor:
+    '(sums, means or maxima, offset2bag, bag_size, max_indices) of rows of weight, from each offset to the next.'
     ...
 def embedding_renorm_(input: Tensor, indices: Any, max_norm: Any, norm_type: Any) -> Tensor:
     'The rows at the indices scaled down in place to that norm.'

@@ -245,13 +245,13 @@ def ones_like(input, *, dtype=None, requires_grad=False, **placement):
 empty_like = zeros_like
 
 
-def arange(begin=None, /, end=None, step=1, *, start=None, dtype=None, requires_grad=False, **placement):
+def arange(begin=None, /, end=..., step=1, *, start=None, dtype=None, requires_grad=False, **placement):
     """start, start + step, ... below end; arange(n) counts from 0. int64 if all three are ints, else the default."""
     if placement:
         check_placement("arange", placement)
     if begin is None or start is not None:
         start = _named_start(begin, start, end, step)
-    elif end is None:
+    elif end is ...:
         if step != 1:
             raise TypeError(
                 'arange(): missing argument "end": a step stands after start and end, as in arange(0, 5, 2)'
@@ -291,7 +291,7 @@ def _named_start(begin, start, end, step):
     """Where an arange starts whose bounds are given by name, which PyTorch takes in fewer ways."""
     if begin is not None:
         raise TypeError("arange(): got its start twice, by position and by name")
-    if end is None:
+    if end is ...:
         raise TypeError('arange(): missing argument "end"')
     if start is None and step != 1:
         raise TypeError("arange(): a step needs a start, as in arange(start=0, end=5, step=2)")
@@ -300,6 +300,8 @@ def _named_start(begin, start, end, step):
 
 def _real(x):
     """A bound or step of arange as a plain number."""
+    if x is None:
+        raise TypeError("arange(): bounds and step must be Number, not NoneType")
     if isinstance(x, Tensor) and x.ndim:
         raise TypeError(f"arange(): bounds and step must be Number, not Tensor (of shape {tuple(x.shape)})")
     x = plain(x)

@@ -103,13 +103,27 @@ def _numbers(data):
             return array
     except ValueError:
         pass  # lists of different lengths
-    if isinstance(data, str):
-        raise TypeError(f"tensor: invalid data type 'str': {_clip(data)}")
+    said = "expected numbers in equally long nested lists"
+    strange = next((x for x in _leaves(data) if not isinstance(x, (int, float, complex, np.generic, np.ndarray))), None)
+    if isinstance(strange, str):
+        raise TypeError(f"tensor: invalid data type 'str': {said}, got {_clip(data)}")
+    if not isinstance(data, (list, tuple)) or strange is not None or None in _leaves(data):
+        raise RuntimeError(f"tensor: Could not infer dtype of {type(strange).__name__}; {said}, got {_clip(data)}")
+    if len({*_depths(data)}) > 1:
+        raise TypeError(f"tensor: {said}, got {_clip(data)}, where a list and a number are side by side")
+    raise OpError(f"tensor: {said}, got {_clip(data)}")
+
+
+def _leaves(data):
+    """What is in nested lists, one after the other."""
+    return chain.from_iterable(map(_leaves, data)) if isinstance(data, (list, tuple)) else (data,)
+
+
+def _depths(data):
+    """How deep in nested lists each of their leaves is."""
     if not isinstance(data, (list, tuple)):
-        raise RuntimeError(
-            f"tensor: Could not infer dtype of {type(data).__name__}; expected numbers in equally long nested lists"
-        )
-    raise OpError(f"tensor: expected numbers in equally long nested lists, got {_clip(data)}")
+        return (0,)
+    return chain.from_iterable((depth + 1 for depth in _depths(part)) for part in data)
 
 
 def _common_type(data, array):

@@ -202,13 +202,14 @@ _LATER = [
     ),
     ("optim.swapping", "optim.swap_in_optimizer_params_and_state"),
     ("nn.synchronized", "nn.SyncBatchNorm"),
+    ("nn.bag_numbers", "embedding_bag"),
     (
         "nn.functional",
         """
         adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d batch_norm bilinear
         binary_cross_entropy_with_logits celu channel_shuffle constant_pad_nd conv1d conv2d conv3d conv_tbc
         conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss dropout
-        embedding_bag feature_alpha_dropout group_norm hardshrink hinge_embedding_loss instance_norm kl_div
+        feature_alpha_dropout group_norm hardshrink hinge_embedding_loss instance_norm kl_div
         layer_norm margin_ranking_loss max_pool1d max_pool1d_with_indices max_pool2d max_pool3d pairwise_distance pdist
         pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm rrelu selu threshold triplet_margin_loss
         """,

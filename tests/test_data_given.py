@@ -49,10 +49,27 @@ def test_floats_that_a_type_does_not_hold_are_rounded_without_a_word(state):
         assert x.tobytes() == torch.tensor(data).numpy().tobytes(), data
 
 
-@pytest.mark.parametrize("data", [[[1.0, 2.0], [3.0]], [[1, 2], [3]], [[1.0], 2.0], [1, [2]], [[[1]], [2]]])
-def test_lists_of_different_lengths_are_refused(data):
-    with pytest.raises(RuntimeError, match="expected numbers in equally long nested lists"):
-        weft.tensor(data)
+UNEVEN = {
+    ValueError: [[[1.0, 2.0], [3.0]], [[1, 2], [3]], [[[1, 2]], [[3]]]],
+    TypeError: [[[1.0], 2.0], [1, [2]], [[[1]], [2]], [1.5, [3]], [1, (3,)], [1, "a"], "a"],
+    RuntimeError: [[1, None], None, [{}]],
+}
+
+
+@pytest.mark.parametrize("kind", UNEVEN, ids=lambda kind: kind.__name__)
+def test_lists_of_different_lengths_are_refused(kind):
+    for data in UNEVEN[kind]:
+        with pytest.raises(kind, match="expected numbers in equally long nested lists"):
+            weft.tensor(data)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("kind", UNEVEN, ids=lambda kind: kind.__name__)
+def test_pytorch_refuses_them_with_the_same_types(kind):
+    torch = pytest.importorskip("torch")
+    for data in UNEVEN[kind]:
+        with pytest.raises(kind):
+            torch.tensor(data)
 
 
 def test_the_default_type_is_that_of_floats_alone():

@@ -72,7 +72,9 @@ CASES = {
     "matmul: left is float32, right is float64; convert one with .to(...)": lambda: (
         f(2, 2) @ f(2, 2, dtype=weft.float64)
     ),
-    "matmul: needs a floating point tensor, got bool": lambda: weft.tensor([[True]]) @ weft.tensor([[True]]),
+    "matmul: not implemented for bool: needs a floating point tensor, got bool": lambda: (
+        weft.tensor([[True]]) @ weft.tensor([[True]])
+    ),
     "mean: needs a floating point tensor, got int64; convert with .float() first": lambda: weft.tensor([1]).mean(),
     "sub: bool tensors are not supported": lambda: weft.tensor([True]) - weft.tensor([True]),
     "bitwise_and: needs integer or bool operands, got float32": lambda: f(2) & True,

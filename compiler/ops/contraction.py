@@ -16,7 +16,7 @@ from .arithmetic import add, mul
 from .kinds import composite, require_floating
 from .reduction import sum_
 from .samples import Sample
-from .table import Meta, Op, OpError, register
+from .table import Meta, NotForType, Op, OpError, register
 from .view import expand, permute, reshape
 
 
@@ -30,11 +30,18 @@ def check_dtypes(name, operands, integers=False):
     """OpError unless the operands have one type, a floating one (or an integer one, if `integers`)."""
     for o in operands:
         if not o.dtype.is_complex and (not integers or o.dtype.category != 1):
+            _refuse_bools(name, o)
             require_floating(name, o)
     kinds = [o.dtype for o in operands]
     if any(d is not kinds[0] for d in kinds):
         given = ", ".join(f"{side} is {d.name}" for side, d in zip(("left", "right", "bias"), kinds))
         raise OpError(f"{name}: {given}; convert one with .to(...)")
+
+
+def _refuse_bools(name, operand):
+    if operand.dtype.category == 0:
+        said = "not implemented for bool: needs a floating point tensor, got bool; convert with .float() first"
+        raise NotForType(f"{name}: {said}")
 
 
 def integers_only_eager(dtypes, attributes):

@@ -83,6 +83,10 @@ class OpError(ValueError, RuntimeError):
     """
 
 
+class NotForType(OpError, NotImplementedError):
+    """An op that could be computed for operands of a type, and is not, as in PyTorch: products of bools."""
+
+
 class OutOfRange(OpError, IndexError):
     """An index outside its dimension, or a dimension without elements: PyTorch raises one or the other, by function.
 
