@@ -478,3 +478,25 @@ def test_tensors_from_outside_whose_shape_or_memory_changes_in_the_call(change):
             yield f(u, b, y), u, y, u._version
 
     twin(scenario)()
+
+
+@twin
+def test_a_change_by_a_number_where_calls_part(compile):
+    """What the change was recorded to be of had the number that another way gives it: replays read behind the list of
+    values."""
+    w, table, calls = leaf(4), weft.zeros(4), [0]
+    optimizer = weft.optim.SGD([w], lr=0.1)
+
+    @compile
+    def step(x):
+        calls[0] += 1
+        w.grad = None
+        (x * w).sum().backward()
+        if calls[0] % 4 < 2:
+            optimizer.step()
+            w.sin().cos().exp()
+        table.zero_()
+
+    for _ in range(40):
+        step(weft.randn(4))
+        yield w, w.grad, table

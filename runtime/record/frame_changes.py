@@ -49,8 +49,11 @@ def apply_inplace(frame, op, target, operands, attributes):
         return _inplace_eagerly(frame, reason, target, inplace_eagerly, op, target, operands, attributes)
     if has_exposed(operands):
         operands = read_now(frame, operands)
-    codes = tuple([frame.identify(x) if isinstance(x, Tensor) else number_code(x) for x in operands])
+    codes, expected = _codes(frame, operands), frame.expected
     new = frame.apply(op, _keep_old_value(frame, op, target, operands, attributes), attributes, True, True)
+    if frame.expected is not expected:
+        # The call goes another way than was expected: what had not come in before has other numbers there.
+        vid, codes = frame.identify(target), _codes(frame, operands)
     check_fits(op.name, target, new)
     if new.dtype is not target.dtype:
         if new._requires_grad:
@@ -73,6 +76,10 @@ def apply_inplace(frame, op, target, operands, attributes):
         frame_through.show_again(frame, name, number, base)
     frame.changing = False
     return target
+
+
+def _codes(frame, operands):
+    return tuple([frame.identify(x) if isinstance(x, Tensor) else number_code(x) for x in operands])
 
 
 class InplaceDetail(NamedTuple):
