@@ -24,6 +24,7 @@ def _copied(name, function):
 
     copy.__name__ = copy.__qualname__ = f"{name}_copy"
     copy.__doc__ = f"{name}, as a copy."
+    copy.__wrapped__ = function  # whose signature it has
     return copy
 
 

@@ -27,6 +27,7 @@ def inplace_form(function):
 
     method.__name__ = f"{function.__name__}_"
     method.__doc__ = f"{function.__name__}, in place."
+    method.__wrapped__ = function  # whose signature it has
     return method
 
 

@@ -89,6 +89,7 @@ def answering(function):
         return function(*args, **kwargs) if found is None else found
 
     answered.__name__ = function.__name__
+    answered.__wrapped__ = function
     return answered
 
 

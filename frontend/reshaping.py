@@ -22,6 +22,7 @@ def _in_place(function):
 
     method.__name__ = method.__qualname__ = f"{function.__name__}_"
     method.__doc__ = f"{function.__name__} of the tensor itself, which keeps its memory."
+    method.__wrapped__ = function  # whose signature it has
     return method
 
 

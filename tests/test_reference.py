@@ -236,6 +236,22 @@ def test_what_completion_shows_of_a_tensor_is_there(of):
     assert "mine" in dir(mine) and "mine" in dir(mine(weft.ones(1)._data)) and "lend" not in dir(mine)
 
 
+# They are imported when they are called, or say what to write instead.
+UNKNOWN = set(
+    str.split("eig lstsq solve symeig hardshrink prelu storage untyped_storage is_set_to is_storage is_distributed")
+)
+
+
+@pytest.mark.parametrize("path", ["", "nn.functional", "Tensor", "linalg", "special", "fft"])
+def test_signatures_name_the_parameters(path):
+    home, vague = public.resolve(path), []
+    for name in set(public.public_names(path)) - UNKNOWN:
+        found = inspect.getattr_static(home, name, None)
+        if inspect.isfunction(found) and {"args", "kwargs"} <= set(inspect.signature(found).parameters):
+            vague.append(name)
+    assert sorted(vague) == []
+
+
 def test_help_reads_well():
     text = "\n".join(inspect.getdoc(weft.matmul).splitlines())
     assert text.startswith("The matrix product input @ other.")

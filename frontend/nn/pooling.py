@@ -390,6 +390,7 @@ def _with_positions(name, function):
 
     with_indices.__name__ = f"{name}_with_indices"
     with_indices.__doc__ = f"{name} with the positions."
+    with_indices.__wrapped__ = function  # whose signature it has
     return with_indices
 
 
