@@ -13,6 +13,8 @@ from compiled_twin import leaf
 import weft
 from weft import nn, optim, randn
 from weft.runtime.programs.recording import MAX_BRANCHES
+from weft.runtime.replay import usual_learning
+from weft.runtime.replay.frame_usual import UsualFrame
 from weft.runtime.state.modes import state
 
 
@@ -374,3 +376,23 @@ def test_calls_that_raise_after_a_backward_keep_nothing_of_the_calls_before():
             gc.collect()
             counts.append(sum(isinstance(x, weft.Tensor) for x in gc.get_objects()))
     assert counts[1] <= counts[0] + 5
+
+
+def test_ways_that_are_not_gone_any_more_are_let_go_of(monkeypatch):
+    """Replays of other ways knew them, and those others in their turn: a way more for each call."""
+    monkeypatch.setattr(usual_learning, "PAYS_AFTER", 0)
+    w, s, v, calls = leaf(3, 4), weft.zeros(3, 4), leaf(4), [0]
+
+    @weft.compile
+    def step(x):
+        calls[0] += 1
+        s[calls[0] % 3].copy_(v.detach())
+        return (x * w).unbind(-1)[calls[0] % 4]
+
+    counts = []
+    for call in range(120):
+        step(weft.randn(3, 4, requires_grad=True))
+        if call in (59, 119):
+            gc.collect()
+            counts.append(sum(isinstance(x, UsualFrame) for x in gc.get_objects()))
+    assert counts[1] <= counts[0] + 8

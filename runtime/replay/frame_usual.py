@@ -40,7 +40,7 @@ from .usual_hooks import TakesHooks
 from .usual_leaves import MakesLeaves
 from .usual_outside import OutsideBackward
 from .usual_segments import segments_of
-from .usual_siblings import continue_elsewhere, is_left
+from .usual_siblings import continue_elsewhere, is_left, none_compared
 from .usual_through import ShowsWhole
 from .usual_views import GivenViews
 from .usual_walks import GoesBack, WalkAgain
@@ -112,7 +112,7 @@ class UsualFrame(
         self._given_views = GivenViews(frame.step, needed.views, roots)
         self.given_layouts = self._given_views.layouts(frame.step, {change.new for change in self.changes})
         self._counts = self._counts_with_nodes = None
-        self.common = {}  # id of another UsualFrame -> (how many entries both begin with, that frame)
+        self.common = none_compared()  # another UsualFrame -> how many entries both begin with
         self.native_start = None  # what native code reads to begin calls with this frame (compiled_call.py)
         self.next_look = 0  # how many calls come before one that may be looked into (frontend/whole_calls.py)
         self.tried = ()  # those that have departed from the call that this one goes on with

@@ -5,6 +5,8 @@ outcomes of an `if`, the same step for several models.
     sibling    mul  sum  if | sub  exp               and the call goes on there
 """
 
+from weakref import WeakKeyDictionary
+
 from ..state.aligned import owner_of
 from . import native, native_text
 from .usual_depart import begin_taking_over
@@ -66,14 +68,20 @@ def _have_turned_alike(call, other):
     return all(one in its for one in turned) and all(one in turned for one in its if one[0] < k)
 
 
+def none_compared():
+    """Where a UsualFrame remembers what it has in common with others. These must not live on for that: each knows
+    others in its turn, and where calls go ever new ways there would be no end of them."""
+    return WeakKeyDictionary()
+
+
 def _common(call, other):
     """How many entries the two begin with are the same."""
-    n = call.common.get(id(other))
-    if n is None or n[1] is not other:
+    n = call.common.get(other)
+    if n is None:
         pairs = zip(call.entries[:-1], other.entries[:-1])
         same = next((k for k, (a, b) in enumerate(pairs) if not a.is_like(b)), None)
-        n = call.common[id(other)] = min(len(call.entries), len(other.entries)) - 1 if same is None else same, other
-    return n[0]
+        n = call.common[other] = min(len(call.entries), len(other.entries)) - 1 if same is None else same
+    return n
 
 
 def _take_over(call, other):
