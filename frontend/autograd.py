@@ -97,7 +97,14 @@ Variable = _Variable()
 
 def _as_tuple(given):
     """One tensor or edge, or what any iterable yields: a generator is walked here, and nowhere else."""
-    return (given,) if isinstance(given, (Tensor, GradientEdge)) else tuple(given)
+    if isinstance(given, (Tensor, GradientEdge)):
+        return (given,)
+    try:
+        return tuple(given)
+    except TypeError:
+        if hasattr(given, "__iter__"):
+            raise
+        raise TypeError(f"expected a Tensor or a sequence of Tensors to differentiate, got {given!r}") from None
 
 
 def _in_their_types(outputs, gradients):

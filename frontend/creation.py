@@ -178,8 +178,9 @@ def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
     if dtype is None and isinstance(fill_value, Tensor):
         dtype = fill_value.dtype
     fill_value = plain(fill_value)
-    if dtype is None:
-        dtype = type_of_numbers(type(fill_value))
+    if not hasattr(fill_value, "__float__") and not isinstance(fill_value, complex):
+        raise TypeError(f"full(): argument 'fill_value' (position 2) must be Number, not {type(fill_value).__name__}")
+    dtype = type_of_numbers(type(fill_value)) if dtype is None else dtype
     return filled(size_given((size,)), fill_value, dtype, requires_grad)
 
 
@@ -300,14 +301,14 @@ def _named_start(begin, start, end, step):
 
 def _real(x):
     """A bound or step of arange as a plain number."""
-    if x is None:
-        raise TypeError("arange(): bounds and step must be Number, not NoneType")
     if isinstance(x, Tensor) and x.ndim:
         raise TypeError(f"arange(): bounds and step must be Number, not Tensor (of shape {tuple(x.shape)})")
     x = plain(x)
-    if isinstance(x, complex):
-        raise RuntimeError(f"arange: value cannot be converted to type double without overflow: {x}")
-    return x
+    if not hasattr(x, "__float__") and not isinstance(x, complex):
+        raise TypeError(f"arange(): bounds and step must be Number, not {type(x).__name__}")
+    if not isinstance(x, complex):
+        return x
+    raise RuntimeError(f"arange: value cannot be converted to type double without overflow: {x}")
 
 
 def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement):
@@ -444,6 +445,8 @@ def randint(low=0, high=None, size=None, *, dtype=None, requires_grad=False, gen
         check_placement("randint", placement)
     if size is None:
         low, high, size = 0, low, high
+        if size is None:
+            raise TypeError("randint(): argument 'size' is missing: randint(high, size) or randint(low, high, size)")
     elif high is None:
         low, high = 0, low
     if high <= low:

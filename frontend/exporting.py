@@ -112,6 +112,8 @@ def _made(name, function, example_args, gradients, hvp, target, dynamic_shapes, 
     """(the Functions, name -> array of the state's content, object code)."""
     from .c_functions import functions_of, object_of  # not needed where nothing is exported
 
+    if not callable(function):
+        raise TypeError(f"export: expected a function or a module, got {type(function).__name__}")
     options = target, dynamic_shapes, threads, with_rates
     functions, state = functions_of(name, function, example_args, gradients, hvp, *options)
     return functions, state, object_of(functions, state, target)

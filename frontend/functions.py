@@ -224,7 +224,7 @@ def lerp(input, end, weight):
 # --- products -------------------------------------------------------------------------------------------------------
 def matmul(input, other, *, out=None):
     if input.__class__ is not Tensor or other.__class__ is not Tensor:
-        tensor_of("matmul", input), tensor_of("matmul", other)
+        tensor_of("matmul", input), tensor_of("matmul", other, "other")
     if state.autocast is not None:
         input, other = lowered(input, other)
     result = contraction.matmul(input, other)

@@ -228,6 +228,10 @@ def stack(tensors, dim=0, *, axis=None):
     """Join tensors of one shape along a new dimension."""
     dim = dim if axis is None else axis
     if tensors.__class__ is not list:
+        if isinstance(dim, Tensor) and isinstance(tensors, Tensor):
+            raise TypeError(
+                "stack(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor: stack([x, y])"
+            )
         tensors = list(tensors)
     if not tensors:
         raise RuntimeError("stack: expected a non-empty list of Tensors")

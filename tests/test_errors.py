@@ -114,6 +114,19 @@ CASES = {
     "export: loss cannot be one program: a value was read": lambda: weft.export(
         lambda x: x * float(x.sum() > 0), (f(2),), "loss"
     ),
+    "learning rate: it must be a number, got str '1e-3'": lambda: weft.optim.Adam([f(2, grad=True)], lr="1e-3"),
+    "matmul(): argument 'other' must be Tensor, not int": lambda: f(2, 2) @ 3,
+    "argument 'pad' (position 2) must be tuple of ints, not int": lambda: nn.pad(f(2), 1),
+    "argument 'normalized_shape' (position 2) must be tuple of ints, not int: [2]": lambda: nn.layer_norm(f(2), 2),
+    "embedding(): argument 'weight' must be Tensor": lambda: nn.embedding(weft.tensor([0]), "w"),
+    "arange(): bounds and step must be Number, not str": lambda: weft.arange("a"),
+    "full(): argument 'fill_value' (position 2) must be Number, not str": lambda: weft.full((2,), "a"),
+    "randint(): argument 'size' is missing": lambda: weft.randint(3),
+    "stack(): argument 'tensors' (position 1) must be tuple of Tensors": lambda: weft.stack(f(2), f(2)),
+    "a sequence of Tensors to differentiate, got 3": lambda: weft.autograd.grad(3, f(2)),
+    "Linear is a class and not a module: write Linear(...)": lambda: weft.nn.Sequential(weft.nn.Linear),
+    "weft.float32 is the dtype of this name": lambda: f(2).to("float32"),
+    "export: expected a function or a module, got int": lambda: weft.export(3, (f(2),), "n"),
     "step must be nonzero": lambda: weft.arange(0, 3, 0),
     "upper bound and lower bound inconsistent": lambda: weft.arange(3, 0),
     # --- values

@@ -297,6 +297,11 @@ def test_bad_options(name, options, message):
 
 
 # --- state ----------------------------------------------------------------------------------------------------------
+def test_a_group_without_parameters():
+    with pytest.raises(KeyError, match="needs the key 'params', and this one has"):
+        optim.SGD([{"lr": 0.1}])
+
+
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_state_survives(name, options):
     params = leaves(weft)

@@ -254,6 +254,8 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     """
     if input.__class__ is not Tensor:
         tensor_of("embedding", input)
+    if weight.__class__ is not Tensor:
+        tensor_of("embedding", weight, "weight")
     if len(weight.shape) != 2:
         raise RuntimeError(f"embedding: 'weight' must be 2-D, got shape {weight.shape}")
     if max_norm is not None:
@@ -291,11 +293,19 @@ def one_hot(input, num_classes=-1):
 
 
 # --- normalisation and distance -------------------------------------------------------------------------------------
+def _normalized(name, shape):
+    if isinstance(shape, int):
+        raise TypeError(f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not int: [{shape}]")
+    return tuple(shape)
+
+
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions, which are `normalized_shape`."""
     if input.__class__ is not Tensor:
         tensor_of("layer_norm", input)
-    shape = tuple(normalized_shape)
+    shape = normalized_shape
+    if shape.__class__ is not tuple:
+        shape = _normalized("layer_norm", shape)
     lead = _leading_shape("layer_norm", input, shape)
     if weight is None and bias is None and len(shape) == 1:
         return neural.layer_norm(input, eps=float(eps))
@@ -328,7 +338,7 @@ def _leading_shape(name, x, shape):
 @in_float32
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / sqrt(mean(x^2) + eps) * weight over the last dimensions. eps: by default the dtype's machine epsilon."""
-    lead = _leading_shape("rms_norm", input, tuple(normalized_shape))
+    lead = _leading_shape("rms_norm", input, _normalized("rms_norm", normalized_shape))
     axes = tuple(range(len(lead), len(input.shape)))
     eps = finfo(input.dtype).eps if eps is None else float(eps)
     scaled = input * arithmetic.rsqrt(statistics.mean(input * input, axes=axes, keepdim=True) + eps)

@@ -176,6 +176,8 @@ class Module(Conversions, InnerNames):
         if module is not None and not isinstance(module, Module):
             if isinstance(getattr(module, "compiled_module", None), Module):
                 return setattr(self, name, module)
+            if isinstance(module, type) and issubclass(module, Module):
+                raise TypeError(f"{module.__name__} is a class and not a module: write {module.__name__}(...)")
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         self._place("_modules", name, module, "module")
 

@@ -18,6 +18,11 @@ def pad(input, pad, mode="constant", value=None):
     mode "constant" adds `value` (0), "reflect" mirrors without the edge, "replicate" repeats the edge, "circular" goes
     around. Negative numbers cut.
     """
+    if isinstance(pad, int):
+        raise TypeError(
+            "pad(): argument 'pad' (position 2) must be tuple of ints, not int: before and after the last dimension, "
+            f"as in ({pad}, {pad}), then the one before it"
+        )
     amounts = [int(n) for n in pad]
     if len(amounts) % 2:
         raise RuntimeError(f"pad: Padding length must be divisible by 2, got {amounts}")

@@ -2,7 +2,7 @@
 
 from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
 from .counted import update_counted
-from .optimizer import Optimizer, implementation, require, stored, widened
+from .optimizer import Optimizer, implementation, require, require_rate, stored, widened
 from .sgd import ascent_or_descent
 
 
@@ -30,7 +30,7 @@ class Adadelta(Optimizer):
         maximize=False,
         differentiable=False,
     ):
-        require(lr >= 0, f"Invalid learning rate: {lr}")
+        require_rate(lr)
         require(0 <= rho <= 1, f"Invalid rho value: {rho}")
         require(eps >= 0, f"Invalid epsilon value: {eps}")
         require(weight_decay >= 0, f"Invalid weight_decay value: {weight_decay}")

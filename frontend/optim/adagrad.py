@@ -4,7 +4,17 @@ from collections import defaultdict
 
 from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
 from ..runtime.eager.update import count_steps, update, update_again
-from .optimizer import Optimizer, count_step, full_of, implementation, require, stored, widened, with_gradients
+from .optimizer import (
+    Optimizer,
+    count_step,
+    full_of,
+    implementation,
+    require,
+    require_rate,
+    stored,
+    widened,
+    with_gradients,
+)
 from .sgd import ascent_or_descent
 
 
@@ -32,7 +42,7 @@ class Adagrad(Optimizer):
         differentiable=False,
         fused=None,
     ):
-        require(lr >= 0, f"Invalid learning rate: {lr}")
+        require_rate(lr)
         require(lr_decay >= 0, f"Invalid lr_decay value: {lr_decay}")
         require(weight_decay >= 0, f"Invalid weight_decay value: {weight_decay}")
         require(initial_accumulator_value >= 0, f"Invalid initial_accumulator_value value: {initial_accumulator_value}")

@@ -5,7 +5,17 @@ from collections import defaultdict
 from ..compiler.ops.arithmetic import add, div, maximum, mul, neg, sqrt, sub
 from ..compiler.ops.table import OpError
 from ..runtime.eager.update import count_steps, update, update_again
-from .optimizer import Optimizer, count_step, implementation, require, start_state, stored, widened, with_gradients
+from .optimizer import (
+    Optimizer,
+    count_step,
+    implementation,
+    require,
+    require_rate,
+    start_state,
+    stored,
+    widened,
+    with_gradients,
+)
 
 
 class Adam(Optimizer):
@@ -36,7 +46,7 @@ class Adam(Optimizer):
         fused=None,
         decoupled_weight_decay=False,
     ):
-        require(lr >= 0, f"Invalid learning rate: {lr}")
+        require_rate(lr)
         require(eps >= 0, f"Invalid epsilon value: {eps}")
         for k in (0, 1):
             require(0 <= betas[k] < 1, f"Invalid beta parameter at index {k}: {betas[k]}")

@@ -13,6 +13,7 @@ from .optimizer import (
     count_step,
     implementation,
     require,
+    require_rate,
     stored,
     widened,
     with_gradients,
@@ -44,7 +45,7 @@ class ASGD(Optimizer):
         differentiable=False,
         capturable=False,
     ):
-        require(lr >= 0, f"Invalid learning rate: {lr}")
+        require_rate(lr)
         require(weight_decay >= 0, f"Invalid weight_decay value: {weight_decay}")
         defaults = {
             "lr": lr,

@@ -6,7 +6,7 @@ The rows of one update are the parameters that have made as many steps; all have
 from collections import defaultdict
 
 from ..runtime.eager.update import count_steps, update, update_again
-from .optimizer import count_step, require, start_state, with_gradients
+from .optimizer import count_step, require, require_rate, start_state, with_gradients
 
 
 def update_counted(optimizer, group, rule, names, numbers, flags, start=start_state):
@@ -33,7 +33,7 @@ def update_counted(optimizer, group, rule, names, numbers, flags, start=start_st
 
 def check_adaptive(lr, betas, eps, weight_decay):
     """ValueError for options that no relative of Adam takes."""
-    require(lr >= 0, f"Invalid learning rate: {lr}")
+    require_rate(lr)
     require(eps >= 0, f"Invalid epsilon value: {eps}")
     for k in (0, 1):
         require(0 <= betas[k] < 1, f"Invalid beta parameter at index {k}: {betas[k]}")

@@ -6,7 +6,7 @@ from ..runtime.eager.update import remember
 from ..runtime.state.modes import enable_grad, no_grad
 from ..shaping import cat
 from .line_search import Point, strong_wolfe
-from .optimizer import Optimizer, require
+from .optimizer import Optimizer, require, require_rate
 
 _LEAST_CURVATURE = 1e-10  # of a step that is remembered
 
@@ -34,7 +34,7 @@ class LBFGS(Optimizer):
         history_size=100,
         line_search_fn=None,
     ):
-        require(lr >= 0, f"Invalid learning rate: {lr}")
+        require_rate(lr)
         defaults = {
             "lr": lr,
             "max_iter": max_iter,

@@ -77,6 +77,8 @@ class Optimizer(Hooks):
         """The group with all its options, if it can be added."""
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        if "params" not in param_group:
+            raise KeyError(f"a group of parameters needs the key 'params', and this one has {sorted(param_group)}")
         # A generator is spent now: the dict must not keep it, whatever is wrong with what came out of it.
         param_group["params"] = _ordered(param_group["params"])
         param_group.update(_named(param_group["params"]))
@@ -340,6 +342,15 @@ def implementation(**options):
             "differentiable=True: a step is not recorded for backward; write the update with tensors instead"
         )
     return options
+
+
+def require_rate(lr):
+    """Options that come from a text file may be texts: YAML takes 1e-3 for one."""
+    try:
+        is_rate = lr >= 0
+    except TypeError:
+        raise TypeError(f"learning rate: it must be a number, got {type(lr).__name__} {lr!r}") from None
+    require(is_rate, f"Invalid learning rate: {lr}")
 
 
 def require(condition, message):

@@ -3,7 +3,17 @@
 from ..compiler.ops.arithmetic import add, div, mul, sqrt, sub
 from ..runtime.eager.update import count_steps, update, update_again
 from .adam import blend, blend_weight, starts_near
-from .optimizer import Optimizer, count_step, implementation, require, start_state, stored, widened, with_gradients
+from .optimizer import (
+    Optimizer,
+    count_step,
+    implementation,
+    require,
+    require_rate,
+    start_state,
+    stored,
+    widened,
+    with_gradients,
+)
 from .sgd import ascent_or_descent
 
 
@@ -33,7 +43,7 @@ class RMSprop(Optimizer):
         maximize=False,
         differentiable=False,
     ):
-        require(lr >= 0, f"Invalid learning rate: {lr}")
+        require_rate(lr)
         require(eps >= 0, f"Invalid epsilon value: {eps}")
         require(momentum >= 0, f"Invalid momentum value: {momentum}")
         require(weight_decay >= 0, f"Invalid weight_decay value: {weight_decay}")

@@ -5,7 +5,7 @@ from ..compiler.ops.comparison import eq, gt, lt, where
 from ..creation import zeros_like
 from ..runtime.eager.update import remember
 from .counted import update_counted
-from .optimizer import Optimizer, at_once, full_of, implementation, require, stored, widened
+from .optimizer import Optimizer, at_once, full_of, implementation, require, require_rate, stored, widened
 
 
 class Rprop(Optimizer):
@@ -31,7 +31,7 @@ class Rprop(Optimizer):
         maximize=False,
         differentiable=False,
     ):
-        require(lr >= 0, f"Invalid learning rate: {lr}")
+        require_rate(lr)
         require(0 < etas[0] < 1 < etas[1], f"Invalid eta values: {etas[0]}, {etas[1]}")
         defaults = {
             "lr": lr,

@@ -4,7 +4,7 @@ from ..compiler.ops.arithmetic import add, mul, neg, sub
 from ..creation import zeros_like
 from ..runtime.eager.update import remember, update, update_again
 from ..runtime.state.marks import pure
-from .optimizer import Optimizer, implementation, require, stored, widened, with_gradients
+from .optimizer import Optimizer, implementation, require, require_rate, stored, widened, with_gradients
 
 _STATE = ("momentum_buffer",)
 
@@ -34,7 +34,7 @@ class SGD(Optimizer):
         differentiable=False,
         fused=None,
     ):
-        require(lr >= 0, f"Invalid learning rate: {lr}")
+        require_rate(lr)
         require(momentum >= 0, f"Invalid momentum value: {momentum}")
         require(weight_decay >= 0, f"Invalid weight_decay value: {weight_decay}")
         require(

@@ -1,5 +1,7 @@
 """PyTorch's device objects. weft computes on the CPU: others can be named, asked and compared, but not used."""
 
+from ...compiler import dtypes
+
 _TYPES = str.split("""
     cpu cuda ipu xpu mkldnn opengl opencl ideep hip ve fpga maia xla lazy vulkan mps meta hpu mtia privateuseone
 """)
@@ -62,9 +64,10 @@ def _parsed(kind, index):
         raise TypeError(f"device(): argument 'type' must be str, int or device, not {type(kind).__name__}")
     name, colon, number = kind.partition(":")
     if name not in _TYPES:
+        is_dtype = isinstance(getattr(dtypes, name, None), dtypes.DType)
+        instead = f"weft.{name} is the dtype of this name" if is_dtype else "weft computes on the CPU"
         raise RuntimeError(
-            f"Expected one of {', '.join(_TYPES)} device type at start of device string: {kind}; weft computes on the "
-            "CPU"
+            f"Expected one of {', '.join(_TYPES)} device type at start of device string: {kind}; {instead}"
         )
     if not colon:
         return name, None if index is None else int(index)
