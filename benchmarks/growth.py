@@ -20,8 +20,9 @@ from . import machine, report
 
 STEPS = (50, 100, 200, 500, 1000, 2000, 5000, 10000)
 SIDES = ("weft", "jax")
-# Of weft: with empty caches the functions that replay calls are compiled after 64 (usual_learning.py: PAYS_AFTER).
-LATER_CALLS = 80
+# Of weft: with empty caches what replays calls is asked for 64 times and then made in the background, in some seconds
+# (native_making.py), while calls are followed step by step.
+LATER_CALLS, LATER_SECONDS = 80, 8.0
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -91,8 +92,8 @@ def measure_here(kind, side, n):
     call()
     first = time.perf_counter() - began
     added = peak_memory_bytes() - before
-    later = []
-    for _ in range(LATER_CALLS):
+    later, end = [], time.perf_counter() + LATER_SECONDS
+    while len(later) < LATER_CALLS or time.perf_counter() < end:
         began = time.perf_counter()
         call()
         later.append(time.perf_counter() - began)

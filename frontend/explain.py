@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .notebooks import Text
 from .runtime.code import made_here
 from .runtime.programs.advice import advice_for, is_read
-from .runtime.replay import usual_learning
+from .runtime.replay import native_making
 from .runtime.replay.native import native_code_is_used
 
 # Of why calls are not replayed: what other breaks say already.
@@ -143,8 +143,10 @@ _MANY_FOLLOWED = 16
 
 def _postponed():
     """Why calls that are alike are not replayed yet; None if nothing is put off."""
-    if usual_learning.is_postponed():
-        return f"compiling what replays calls pays after {usual_learning.PAYS_AFTER} that are alike"
+    if native_making.is_being_made():
+        return "what replays calls is being compiled in the background"
+    if native_making.is_awaited():
+        return f"compiling what replays calls pays after {native_making.PAYS_AFTER} that are alike"
     return None
 
 

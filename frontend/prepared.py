@@ -19,7 +19,7 @@ import numpy as np
 
 from .pure_code import Impure, reads_of
 from .runtime.programs.own_run import are_watched, own_run
-from .runtime.replay import native, native_layout
+from .runtime.replay import native, native_layout, native_making
 from .runtime.replay.frame_usual import UsualFrame
 from .runtime.replay.prepared_call import ARRAY, OTHER, TENSOR, NativeCall
 from .runtime.state.attributes import refusal, same
@@ -44,7 +44,7 @@ class Prepared:
     def after(self, key, compiled, values, tensors):
         """compiled(*tensors), the ordinary call; after some of them one like this is prepared."""
         self._waits -= 1
-        if self._waits > 0 or state.frame is not None or state.looks_on is not None:
+        if self._waits > 0 or state.frame is not None or state.looks_on is not None or not native_making.is_here():
             return compiled(*tensors)
         # What was of use may be prepared again soon; what changes in every few calls is not worth it.
         was_used = any(call.n_runs() > _MANY_RUNS for call in self.calls)

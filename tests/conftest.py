@@ -44,7 +44,7 @@ def replayed_however_often(monkeypatch):
         monkeypatch.setattr("weft.made_anew.PAYS_AFTER", 0)
         monkeypatch.setattr("weft.ways.LONG", float("inf"))
         monkeypatch.setattr("weft.runtime.record.frame_flush.MOST_SECONDS_ANEW", float("inf"))
-        monkeypatch.setattr("weft.runtime.replay.usual_learning.PAYS_AFTER", 0)
+        monkeypatch.setattr("weft.runtime.replay.native_making.PAYS_AFTER", 0)
 
 
 @pytest.fixture(autouse=True)

@@ -33,7 +33,7 @@ def nothing_compiled_before(tmp_path, monkeypatch):
 @contextmanager
 def held_up():
     """A block in which nothing that is made in the background is done."""
-    with background._building:
+    with background.building:
         yield
 
 
@@ -354,7 +354,7 @@ def test_a_fork_while_a_program_is_being_made():
         if child == 0:
             status = 1
             try:
-                background._building.release()
+                background.building.release()
                 first = compiled(x).item()
                 compiled.finish_compiling()
                 compiled.finish_compiling()

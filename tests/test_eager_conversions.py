@@ -163,8 +163,9 @@ def test_what_is_no_array_of_tensors_is_refused():
 
 COMPILED_ALONE = """
 import numpy as np, weft
-from weft.runtime.replay import eager_native
+from weft.runtime.replay import eager_native, native_making
 
+native_making.PAYS_AFTER = 0
 f, array, seen = weft.compile(lambda x: x * 2.0), np.ones(3, np.float32), []
 for k in range(400):
     array[0] = k

@@ -150,7 +150,8 @@ def test_calls_that_only_attributes_tell_apart_have_places_of_their_own():
 MANY_PLACES = """
 import weft
 from weft.runtime.eager import plan
-from weft.runtime.replay import eager_native
+from weft.runtime.replay import eager_native, native_making
+native_making.PAYS_AFTER = 0
 plan.CALLS_BEFORE_NATIVE = 1
 x = weft.randn(64, 2)
 for function in (lambda: [x[k] for k in range(64)], lambda: [x[k : k + 3] for k in range(60)]):

@@ -3,7 +3,7 @@
 import pytest
 
 import weft
-from weft.runtime.replay import native, usual_learning
+from weft.runtime.replay import native, native_making
 
 W = weft.ones(3, requires_grad=True)
 STATE = weft.zeros(3)
@@ -131,15 +131,18 @@ def test_calls_that_go_new_ways_again_and_again():
 
 def test_native_code_that_is_not_there_is_compiled_for_many_calls_only(monkeypatch):
     """A script that calls a step some times and ends does not wait for what would replay it; bits are the same."""
-    monkeypatch.setattr(usual_learning, "PAYS_AFTER", 5)
-    monkeypatch.setattr(usual_learning, "_postponed", [])
-    monkeypatch.setattr(usual_learning.native, "is_at_hand", lambda: False)
+    monkeypatch.setattr(native_making, "PAYS_AFTER", 5)
+    monkeypatch.setattr(native_making, "_asked", native_making._Asked())
+    monkeypatch.setattr(native_making, "_is_at_hand", lambda: False)
+    monkeypatch.setattr(native_making, "_parts", list)
     f, x = weft.compile(lambda x: (x * 2).tanh()), weft.randn(4)
     expected = (x * 2).tanh().tolist()
     for _ in range(6):
         assert f(x).tolist() == expected
     assert not f.recordings[0].replays
     assert "not replayed yet: compiling what replays calls pays after 5 that are alike" in f.explain()
-    for _ in range(3):
+    while native_making._asked.job is None:
         assert f(x).tolist() == expected
+    native_making._asked.job.wait()
+    assert f(x).tolist() == expected
     assert f.recordings[0].replays and "calls are replayed" in f.explain()

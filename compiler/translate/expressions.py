@@ -52,7 +52,7 @@ def name(w, node):
     if local is not None and local.reg is not None:
         w.check_fresh(local, node)
         return local
-    if node.id in assigned_names(w.frame.source.tree):
+    if node.id in w.unit.assigned_names(w.frame.source.tree):
         raise w.error(node, "unknown, or not set on all ways here")
     meant = static(w, node)
     if meant is UNKNOWN:
@@ -79,11 +79,6 @@ def _path(w, node):
     if not is_global and node.id not in vars(builtins):
         raise w.error(node, "an object that native code uses must be a global of its module")
     return f"{function.__module__ if is_global else 'builtins'}:{node.id}"
-
-
-def assigned_names(tree):
-    found = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-    return {n.id for n in found}
 
 
 def constant(w, node):

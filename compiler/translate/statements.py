@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ..emit.builder import Reg
 from .calls import give_inlined
-from .expressions import assigned_names, item_at, static, test
+from .expressions import item_at, static, test
 from .kinds import (
     I64,
     Borrowed,
@@ -30,8 +30,8 @@ def write_block(w, body):
             raise w.error(statement, "nothing leads here")
         if _is_docstring(statement):
             continue
-        text = ast.unparse(statement).splitlines()[0]
-        w.b.lines.append(f"  ; {w.frame.source.where(statement)}: {text}")
+        source = w.frame.source
+        w.b.lines.append(f"  ; {source.where(statement)}: {source.lines[statement.lineno - 1].strip()}")
         w.visit(statement)
         w.drop_temporaries()
 
@@ -147,7 +147,7 @@ class Loop:
         self.w, self.node, self.key = w, node, (node.lineno, node.col_offset)
         self.before, self.done, self.following = w.b.block, w.joined("done"), w.joined("following")
         self.head = w.b.label("head")
-        assigned = assigned_names(node)
+        assigned = w.unit.assigned_names(node)
         self._let_go(assigned)
         w.b.branch(self.head)
         w.b.start(self.head)

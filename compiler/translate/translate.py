@@ -34,7 +34,9 @@ class Translation(Unit):
             source = self.source(key)
             self.signatures[key] = self._declared(source)
             self._write(source, self.signatures[key], {})
-        return self.signatures[key]
+        signature = self.signatures[key]
+        signature.is_called_back |= not signature.finished
+        return signature
 
     def _declared(self, source):
         declaration, (kinds, result) = source.function.declaration, self.kinds(source)
@@ -52,7 +54,8 @@ class Translation(Unit):
                 assumed[retry.key] = retry.found
                 if retry.key == "departs":
                     signature.departs = True
-                    self._forget(n_signatures, n_functions)
+                    if signature.is_called_back:
+                        self._forget(n_signatures, n_functions)
                 continue
             signature.runs_code, signature.finished = writer.events > 0, True
             self.warnings += writer.warnings

@@ -24,6 +24,7 @@ class Source(NamedTuple):
     file: str
     names: dict
     text: str
+    lines: list
 
     def error(self, node, what):
         given = ast.get_source_segment(self.text, node) or ast.unparse(node)
@@ -36,7 +37,8 @@ class Source(NamedTuple):
 @dataclass
 class Signature:
     """How a translated function is called. departs: whether it says if it departed. runs_code: whether Python code may
-    run in it. `finished` is not yet so while it is being translated: then it calls itself."""
+    run in it. `finished` is not yet so while it is being translated; who asks for it then calls it back, which
+    `is_called_back` notes."""
 
     name: str
     parameters: list
@@ -45,6 +47,7 @@ class Signature:
     departs: bool = False
     runs_code: bool = True
     finished: bool = False
+    is_called_back: bool = False
 
 
 class Unit:
@@ -60,6 +63,7 @@ class Unit:
         self.signatures = {}
         self.warnings = []
         self._files = {}
+        self._assigned = {}
 
     # --- the table ------------------------------------------------------------------------------------------------
     def slot(self, kind, name):
@@ -89,18 +93,26 @@ class Unit:
         code = function.__code__
         closure = {k: c.cell_contents for k, c in zip(code.co_freevars, function.__closure__ or ())}
         file = os.path.basename(code.co_filename)
-        trees, text = self._file(code.co_filename, function.__globals__)
+        trees, text, lines = self._file(code.co_filename, function.__globals__)
         tree = trees[code.co_name, code.co_firstlineno]
-        return Source(function, tree, file, {**function.__globals__, **closure}, text)
+        return Source(function, tree, file, {**function.__globals__, **closure}, text, lines)
 
     def _file(self, path, names):
-        """({(name, first line): function}, text) of a file, or of a part of an archive, which is parsed once."""
+        """({(name, first line): function}, text, lines) of a file, or of a part of an archive, which is parsed once."""
         if path not in self._files:
-            text = "".join(linecache.getlines(path, names))
+            lines = linecache.getlines(path, names)
+            text = "".join(lines)
             found = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)]
             trees = {(n.name, min([n, *n.decorator_list], key=_line).lineno): n for n in found}
-            self._files[path] = trees, text
+            self._files[path] = trees, text, lines
         return self._files[path]
+
+    def assigned_names(self, tree):
+        """The names that a function's text gives a value."""
+        if tree not in self._assigned:
+            names = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+            self._assigned[tree] = {n.id for n in names}
+        return self._assigned[tree]
 
     def kinds(self, source):
         """([kind of each parameter], kind of the result or None)."""

@@ -93,6 +93,8 @@ class Cache:
     used, or None.
     """
 
+    keeps = True  # what is put there can be got
+
     def __init__(self, directory, limit_bytes=DEFAULT_LIMIT_BYTES):
         self.directory = directory and os.fspath(directory)
         self.limit_bytes = limit_bytes
@@ -165,6 +167,8 @@ class Cache:
 
 class _NoCache(Cache):
     """What WEFT_CACHE=0 gives: every get is a miss."""
+
+    keeps = False
 
     def __init__(self):
         super().__init__(None)

@@ -15,6 +15,8 @@ from importlib import import_module
 from . import jit, made_here
 from .cache import default_cache, pack, unpack
 
+TRANSLATOR = "weft.compiler.translate.translate"
+
 
 class Translated:
     """Loaded code, alive as long as this object, with the Python objects that it refers to.
@@ -47,16 +49,22 @@ def load(name, functions, layout=None):
         return _load(name, tuple(functions), layout)
 
 
+def key_of(name, functions, layout):
+    """What the code is kept under."""
+    return f"translated {name} {layout} {_texts(functions)}"
+
+
 @functools.cache
 def _load(name, functions, layout):
     cache = default_cache()
-    key = f"translated {name} {layout} {_texts(functions)}"
+    key = key_of(name, functions, layout)
     entry = cache.get(key)
     if entry is None:
         with made_here.timed(made_here.REPLAYS_AND_NODES):
-            text, names = translate(functions, layout)
+            meta, text = translate(functions, layout)
             code = jit.compile_text(text)
-        cache.put(key, pack({"names": names}, code))
+        cache.put(key, pack(meta, code))
+        names = meta["names"]
     else:
         meta, code = unpack(entry.payload)
         names = meta["names"]
@@ -64,12 +72,11 @@ def _load(name, functions, layout):
 
 
 def translate(functions, layout):
-    """(IR text, names of the table's words)."""
+    """({"names": those of the table's words}, IR text)."""
     # Imported here: `ast` and the translator, which only a cache miss needs.
-    from ...compiler.translate.translate import translate as translate_functions
-
-    translation = translate_functions(functions, layout._asdict() if layout else None)
-    return translation.text(), [list(slot) for slot in translation.slots]
+    translation = import_module(TRANSLATOR).translate(functions, layout._asdict() if layout else None)
+    text = translation.text()
+    return {"names": [list(slot) for slot in translation.slots]}, text
 
 
 def _texts(functions):

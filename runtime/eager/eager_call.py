@@ -18,7 +18,11 @@ from .eager_views import new_view
 from .eager_words import MOST_SIZES, N_PLANS, PLACES, NodeRow, Open, Routine, Words, thread_number, thread_state
 
 WORDS = Words()
-call_op = None  # the Python function that calls an op, set by eager_native.py before this is loaded
+
+
+def call_op(*_):
+    """The Python function that calls an op: eager_native.py sets it before this is loaded."""
+    raise AssertionError("the code is loaded before it is known what calls an op")
 
 
 @native(form=SLOT, slow="call_op", name="weft_eager_call")

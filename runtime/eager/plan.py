@@ -38,7 +38,8 @@ _told_of = {}  # (op, Plan or Recording) -> how many of them have asked to be to
 _FEW_SHAPES, _CALLS_OF_MANY = 32, 3
 _WHOLE = frozenset((int,))
 _PLAIN = frozenset((type(None), bool, int, str, DType))
-_NATIVE = "weft.runtime.replay.eager_native"
+_NATIVE = "weft.runtime.replay"
+_BUSY = object()
 
 
 def is_view_op(op):
@@ -134,8 +135,11 @@ def plan_for(key, op, arrays, attributes, default_dtype, requires=0):
 def _look_at_sizes(op, arrays, attributes, default_dtype, requires):
     """Calls with other numbers every time get one plan, in native code, once some have come."""
     asked = varied.ask(op, arrays, attributes, default_dtype)
-    if asked is not None:
-        _told("take_over_open", op, arrays, attributes, default_dtype, requires, asked, busy=None)
+    if asked is None:
+        return
+    told = _told("take_over_open", op, arrays, attributes, default_dtype, requires, asked, busy=_BUSY)
+    if told is _BUSY:
+        asked[0].left += 1  # no attempt was made
 
 
 def take_over_open_derivative(derivative, numbers, array):
@@ -194,7 +198,11 @@ def _calls_of_many(asking, op):
 
 def take_over_update(rule):
     """Let native code have the rule if it can take it."""
-    rule.native = _told("take_over_update", rule.program, rule.metas, busy=None)
+    told = _told("take_over_update", rule.program, rule.metas, busy=CALLS_BEFORE_NATIVE)
+    if told.__class__ is int:
+        rule.left = told
+    else:
+        rule.native = told
 
 
 class Conversions:
@@ -222,17 +230,21 @@ set_native_show(Conversions())
 def _told(name, *args, busy):
     """What a function of eager_native.py returns; `busy` if code is being made: the thread that makes it may be waiting
     for this one, and a handler of signals interrupts the making; or if what runs eagerly will do so for a moment only
-    (background.py). Where none can be made, Python goes on."""
+    (background.py), or making native code does not pay yet. Where none can be made, Python goes on."""
     if jit.is_compiling() or is_meanwhile():
         return busy
     with jit.compiling:
-        # Imported here: few programs get as far as this before they have trained for a while. And only once: an import
-        # takes a lock, which CPython 3.10 loses if a handler of signals raises in that moment.
-        module = sys.modules.get(_NATIVE) or importlib.import_module(_NATIVE)
         try:
-            return getattr(module, name)(*args)
+            return getattr(_module("eager_native"), name)(*args) if _module("native_making").is_here() else busy
         except jit.NoCompiler:
             return busy and _CALLS_WITHOUT_COMPILER
+
+
+def _module(name):
+    """Imported late: few programs get as far as this before they have trained for a while. And only once: an import
+    takes a lock, which CPython 3.10 loses if a handler of signals raises in that moment."""
+    name = f"{_NATIVE}.{name}"
+    return sys.modules.get(name) or importlib.import_module(name)
 
 
 def _make(op, arrays, attributes, default_dtype):

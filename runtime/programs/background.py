@@ -8,7 +8,7 @@ One thread does one Job after the other, and ends when there is none left. It ta
 
     jit.compiling   where LLVM is begun or asked for what it has made, code is loaded, or the table of Jobs is read;
                     others who make code wait for these moments only
-    _building       while graphs become text, which nobody else waits for but a fork: that copies one thread alone, and
+    building       while graphs become text, which nobody else waits for but a fork: that copies one thread alone, and
                     what another one holds then is held for ever in the child
 
 Whoever forks takes both, in this order. In the child there are no Jobs, and calls begin new ones. What fails here is
@@ -32,7 +32,7 @@ _jobs = {}  # text -> Job; this and the next are read and written while `jit.com
 _waiting = deque()
 _threads = []  # the one at work
 _at_end = []  # that the process ends
-_building = threading.RLock()
+building = threading.RLock()
 _ROOT = __package__.rpartition(".")[0]
 
 
@@ -105,7 +105,7 @@ class Job:
     def run(self):
         began = time.perf_counter()
         try:
-            with _building:
+            with building:
                 made = self.build()
             if made is not None:
                 meta, code = made[0], _compiled(*made)
@@ -129,8 +129,7 @@ class Job:
 def _compiled(meta, ir):
     """Object code of a program; what it calls is loaded, too."""
     with jit.compiling:
-        if _at_end:
-            raise InterruptedError
+        check_goes_on()
         compilation = jit.begin_in_parts(ir)
         begun = [compilation, *kernels.begin_routines(meta["symbols"])]
     for one in begun:
@@ -169,6 +168,23 @@ def begin(text, build):
         raise NotReady(job)
 
 
+def add(job):
+    """Give the thread a Job that no call waits for."""
+    with jit.compiling:
+        if _at_end:
+            job.fail()
+            return
+        _jobs[job.text] = job
+        _waiting.append(job)
+    start()
+
+
+def check_goes_on():
+    """Raise InterruptedError if the process ends."""
+    if _at_end:
+        raise InterruptedError
+
+
 def start():
     """Begin to work, if there are Jobs: who has met NotReady calls this once it has computed what it wanted, for which
     it would otherwise share the interpreter with the thread."""
@@ -191,7 +207,7 @@ _registered = []
 
 
 def _work():
-    # Imported before `_building` is taken, by a function that a fork waits for.
+    # Imported before `building` is taken, by a function that a fork waits for.
     imported(f"{_ROOT}.record.build_loops")
     while True:
         with jit.compiling:
@@ -211,11 +227,11 @@ def _end():
 # --- forks ------------------------------------------------------------------------------------------------------------
 def _before_fork():
     jit.compiling.acquire()
-    _building.acquire()
+    building.acquire()
 
 
 def _after_fork():
-    _building.release()
+    building.release()
     jit.compiling.release()
 
 

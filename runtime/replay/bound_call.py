@@ -116,14 +116,19 @@ def get(this: Object, instance: Maybe(Object), owner: Maybe(Object)) -> Object:
 _held = []
 
 
+def part(layout):
+    """What is translated: its name, functions and layout."""
+    places = layout._asdict() | eager_native._places(BoundCall, ("function", "instance"), "bound")
+    return "bound", [call, get], namedtuple("BoundLayout", places)(**places)
+
+
 def install(kind):
     """Methods that are functions of this class are asked for and called in native code from now on, where there is
     any."""
     layout = eager_native.layout_of_objects()
     if _held or layout is None:
         return
-    places = layout._asdict() | eager_native._places(BoundCall, ("function", "instance"), "bound")
-    code = translated.load("bound", [call, get], namedtuple("BoundLayout", places)(**places))
+    code = translated.load(*part(layout))
     _held.append(code)
     BoundCall.__call__ = objects.new_wrapper(BoundCall, native_layout.wrapper_base(), code.address("weft_call_bound"))
     get_base = native_layout.base_of(FunctionType, "__get__")

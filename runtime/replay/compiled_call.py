@@ -62,9 +62,14 @@ _MIXING = 2654435761
 MOST_GIVEN = (1 << 63) - 1  # what the number of arguments is at most; the bit above says something else of them
 _HASH_MASK = (1 << 40) - 1
 
+
+def _not_set(*_):
+    raise AssertionError("the code is loaded before its functions are known")
+
+
 # CompiledFunction's own functions, which `install` sets before the code is loaded: a call, and what is done after one
-# that has departed.
-call_in_python = after_departing = None
+# that has departed. It may be translated before, so these are functions already.
+call_in_python = after_departing = _not_set
 
 
 class Calls(VectorCalled):
@@ -355,16 +360,23 @@ def install(kind, departed):
     return _found[0]
 
 
-def _wrapper(kind, layout):
+# CPython 3.10 has no function of its own that calls with arguments as they lie.
+_HAS_VECTORS = hasattr(ctypes.pythonapi, call_as_given.name)
+
+
+def part(layout):
+    """What is translated: its name, functions and layout."""
     places = layout._asdict() | eager_native._places(Calls, Calls.__slots__, "compiled")
     places["compiled_asked_first"] = PLACE
-    # CPython 3.10 has no function of its own that calls with arguments as they lie.
-    has_vectors = hasattr(ctypes.pythonapi, call_as_given.name)
-    functions = [call, call_eagerly] if has_vectors else [call]
-    code = translated.load("compiled", functions, namedtuple("CompiledLayout", places)(**places))
+    functions = [call, call_eagerly] if _HAS_VECTORS else [call]
+    return "compiled", functions, namedtuple("CompiledLayout", places)(**places)
+
+
+def _wrapper(kind, layout):
+    code = translated.load(*part(layout))
     call_slot = code.address("weft_call_compiled")
     words = (ctypes.c_int64 * 4).from_address(code.struct_address(f"{InFlight.__module__}:IN_FLIGHT"))
     words[:2] = [ctypes.addressof(objects.install()) + 8 * native_text.ACTIVE, objects.address_of("call_in_flight")]
-    if has_vectors and ask_first(kind):
+    if _HAS_VECTORS and ask_first(kind):
         words[2:] = [call_slot, code.address("weft_call_eagerly")]
     return objects.new_wrapper(kind, native_layout.wrapper_base(), call_slot)

@@ -105,6 +105,7 @@ _retired = deque(maxlen=_RETIRED)  # a call may be in a routine that something t
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------
+@functools.cache
 def layout_of_objects():
     """That of native.py, with the fields of nodes; None where it is not known."""
     found = native.layout()
@@ -132,6 +133,11 @@ def _places(kind, names, stem):
 
 
 # --- installing -------------------------------------------------------------------------------------------------------
+def part(layout):
+    """What is translated: its name, functions and layout."""
+    return "eager", _FUNCTIONS, layout
+
+
 def install():
     """Calling an op goes to native code from now on. Returns the words that it reads; None if there is no such code."""
     if not _installed:
@@ -151,7 +157,7 @@ def _install():
     if Op.__call__ is not native._wrappers.get("call_op"):
         return None
     eager_call.call_op = own_calls["call_op"][1]
-    code = translated.load("eager", _FUNCTIONS, layout)
+    code = translated.load(*part(layout))
     address = code.struct_address("weft.runtime.eager.eager_call:WORDS")
     words = (ctypes.c_int64 * (struct_bytes(Words) // 8)).from_address(address)
     packed = Packed(_first_words(address, ctypes.addressof(replay) + 8 * native_text.ACTIVE))

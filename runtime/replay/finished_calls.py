@@ -229,15 +229,17 @@ def _not_made():
     return None
 
 
-def layout_of_calls():
-    """That of eager mode's objects, with the fields of finished calls; None where it is not known."""
-    found = eager_native.layout_of_objects()
-    if found is None:
-        return None
-    places = found._asdict() | eager_native._places(ReplayedCall, CALL_FIELDS, "call")
+def layout_of_calls(layout):
+    """That of eager mode's objects, with the fields of finished calls."""
+    places = layout._asdict() | eager_native._places(ReplayedCall, CALL_FIELDS, "call")
     return namedtuple("CallLayout", places)(**places)
+
+
+def part(layout):
+    """What is translated: its name, functions and layout."""
+    return "finished", [make, open_made], layout_of_calls(layout)
 
 
 @functools.cache
 def _code():
-    return translated.load("finished", [make, open_made], layout_of_calls())
+    return translated.load(*part(eager_native.layout_of_objects()))

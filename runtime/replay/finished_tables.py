@@ -134,7 +134,12 @@ _FUNCTIONS = [
 ]
 
 
+def part(layout):
+    """What is translated: its name, functions and layout."""
+    places = layout_of_calls(layout)._asdict() | eager_native._places(LateNode, finished_nodes.LATE_FIELDS, "late")
+    return "finished backward", _FUNCTIONS, namedtuple("LateLayout", places)(**places)
+
+
 @functools.cache
 def _code():
-    places = layout_of_calls()._asdict() | eager_native._places(LateNode, finished_nodes.LATE_FIELDS, "late")
-    return translated.load("finished backward", _FUNCTIONS, namedtuple("LateLayout", places)(**places))
+    return translated.load(*part(eager_native.layout_of_objects()))

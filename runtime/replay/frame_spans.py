@@ -18,6 +18,7 @@ Which `forward` is such a function its author says, by `pure` (both in state/mar
 `forward` has no span, and its Python runs as ever; the modules it calls may have theirs.
 """
 
+import weakref
 from functools import partial
 from types import CodeType, FunctionType, ModuleType
 
@@ -151,7 +152,10 @@ class Spans:
         return copy if given is x else x
 
     def _number(self, x):
-        return next((k for k, tensor in enumerate(self.frame.tensors) if tensor is x), None)
+        tensors = self.frame.tensors
+        if isinstance(x, Tensor) and x._frame is self.frame and tensors[x._vid] is x:
+            return x._vid
+        return next((k for k, tensor in enumerate(tensors) if tensor is x), None)
 
 
 class Guards:
@@ -258,6 +262,16 @@ class Guards:
 
 def _has_its_methods(kind):
     """Whether it is a class of weft's in which nobody has replaced a method, or added one that operators find."""
+    version = native_layout.type_version(kind)
+    if not version or _looked_at.get(kind, (0, False))[0] != version:
+        _looked_at[kind] = version, _has_those_it_had(kind)
+    return _looked_at[kind][1]
+
+
+_looked_at = weakref.WeakKeyDictionary()  # class -> (its version, whether it has its methods)
+
+
+def _has_those_it_had(kind):
     known, now = methods.get(kind), vars(kind)
     # Its docstring does nothing.
     if known is None or any(now.get(name) is not value for name, value in known.items() if name != "__doc__"):

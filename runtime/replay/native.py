@@ -87,17 +87,13 @@ def native_code_is_used():
 # --- binding ----------------------------------------------------------------------------------------------------------
 @functools.cache
 def _library():
-    return kernels.library(_key(), _text)
+    return kernels.library(key(), text)
 
 
 @functools.cache
-def _key():
+def key():
+    """What the code is kept under."""
     return f"replay {layout()}"
-
-
-def is_at_hand():
-    """Whether replays take no compilation."""
-    return layout() is None or kernels.is_at_hand(_key())
 
 
 _PARTS = (
@@ -114,7 +110,7 @@ _PARTS = (
 )
 
 
-def _text():
+def text():
     module = Module()
     native_text.write_shared(module, layout())
     for part in _PARTS:

@@ -454,11 +454,16 @@ _looks = {}  # place -> how often its function was looked at; LOOKS or more wher
 _rows, _retired = {}, deque(maxlen=_RETIRED)  # place in the table -> what stands there; a call may still be in others
 
 
+def part(layout):
+    """What is translated: its name, functions and layout."""
+    return "functions", [answer_natively], layout_with_keys(layout)
+
+
 def install(layout, eager):
     """Calls are answered from now on. eager: the address of eager mode's words."""
     if _held:
         return
-    code = translated.load("functions", [answer_natively], layout_with_keys(layout))
+    code = translated.load(*part(layout))
     nothing = Packed(Known(hash=-1))
     words = Words(slow=marks.not_answered, eager=eager, classes=tuple(marks.methods), learn=learn, uses=(), known=())
     words.begin_tuple, words.begin_list, words.begin_slice, words.end = _MARKS

@@ -196,6 +196,11 @@ def answers(methods):
     _methods.update(methods)
 
 
+def part(layout):
+    """What is translated: its name, functions and layout."""
+    return "in place", METHODS + OPERATORS, layout_with_keys(layout)
+
+
 def install(layout):
     """These methods go to native code from now on, unless somebody has replaced one."""
     if _held:
@@ -206,7 +211,7 @@ def install(layout):
         return
     first = marks.first_methods[Tensor]
     functions.update((name, first[name]) for name in own)
-    code = translated.load("in place", METHODS + OPERATORS, layout_with_keys(layout))
+    code = translated.load(*part(layout))
     words = Words(
         classes=tuple(marks.methods), functions=tuple(functions.values()), modes=state, factor=mul, copy=clone
     )

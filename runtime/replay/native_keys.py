@@ -291,13 +291,17 @@ def answers(*functions):
     _functions[:] = functions
 
 
+def part(layout):
+    """What is translated: its name, functions and layout."""
+    return "keys", [get_item, set_item, store], layout_with_keys(layout)
+
+
 def install(layout):
     """Keys go to native code from now on, unless somebody has replaced a method."""
     known, now = marks.methods.get(Tensor, {}), vars(Tensor)
     if held or any(known.get(method) is not now[method] for method in ("__getitem__", "__setitem__")):
         return
-    layout = layout_with_keys(layout)
-    code = translated.load("keys", [get_item, set_item, store], layout)
+    code = translated.load(*part(layout))
     nothing = Packed(Known(hash=-1))
     words = Words(
         **dict(zip(("get", "note", "set", "write", "write_number"), _functions)), reads=(), writes=(), uses=()

@@ -274,6 +274,11 @@ def answers(names, showing):
     _names.update({name: name in showing for name in names})
 
 
+def part(layout):
+    """What is translated: its name, functions and layout."""
+    return "methods", METHODS, layout_with_keys(layout)
+
+
 def install(layout):
     """Methods go to native code from now on, unless somebody has replaced one."""
     if _held:
@@ -282,7 +287,7 @@ def install(layout):
     own[:] = [name for name in _names if name in now and known.get(name) is now[name]][:MOST_METHODS]
     functions[:] = [marks.first_methods[Tensor][name] for name in own]
     learners = [_learner(place, functions[place], _names[name]) for place, name in enumerate(own)]
-    code = translated.load("methods", METHODS, layout_with_keys(layout))
+    code = translated.load(*part(layout))
     nothing = Packed(Known(hash=-1))
     words = Words(
         classes=tuple(marks.methods),

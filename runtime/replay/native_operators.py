@@ -115,12 +115,16 @@ _FUNCTIONS |= dict.fromkeys(COMPARISONS, compare)
 _held = []
 
 
+def part(layout):
+    """What is translated: its name, functions and layout."""
+    return "operators", list(dict.fromkeys(_FUNCTIONS.values())), layout
+
+
 def install(layout):
     """Operators go to native code from now on, unless somebody has replaced one."""
     if _held or not all(map(_is_own, _FUNCTIONS)):
         return
-    functions = dict.fromkeys(_FUNCTIONS.values())
-    code = translated.load("operators", list(functions), layout)
+    code = translated.load(*part(layout))
     packed = {name: Packed(_operator(name)) for name in _FUNCTIONS}
     at = {name: one.address for name, one in packed.items()}
     address = code.struct_address(f"{Words.__module__}:WORDS")

@@ -114,12 +114,17 @@ _QUESTIONS = {"shape": shape, "dtype": dtype, "ndim": ndim}
 _held = []
 
 
+def part(layout):
+    """What is translated: its name, functions and layout."""
+    return "questions", [*_QUESTIONS.values(), item], layout_with_keys(layout)
+
+
 def install(layout):
     """Questions go to native code from now on, unless somebody has replaced what answers one."""
     known, now = marks.methods.get(Tensor, {}), vars(Tensor)
     if _held or any(type(now[name]) is not property or known.get(name) is not now[name] for name in _QUESTIONS):
         return
-    code = translated.load("questions", [*_QUESTIONS.values(), item], layout_with_keys(layout))
+    code = translated.load(*part(layout))
     words = Words(**{name: now[name].fget for name in _QUESTIONS}, item=Size.__getitem__, size=Size)
     words.array_types, words.types = tuple([one.numpy for one in ALL]), tuple(ALL)
     packed = Packed(words)

@@ -196,6 +196,11 @@ def _argument(program, kind, value, dtype, shape, position):
     return Argument(kind=kind, value=value, dtype=dtype, shape=shape, slot=slot)
 
 
+def part(layout):
+    """What is translated: its name, functions and layout."""
+    return "prepared", [call], layout
+
+
 @functools.cache
 def _code():
-    return translated.load("prepared", [call], eager_native.layout_of_objects())
+    return translated.load(*part(eager_native.layout_of_objects()))

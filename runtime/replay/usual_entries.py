@@ -69,6 +69,7 @@ class End:
 def entries_of(frame):
     """The entries of the path after the arguments. NotReplayed if there is a step they cannot express."""
     entries, fresh, moved = [], [], set()
+    turned = {one.after: one.before for one in frame.turned.values()}
     expected = dict(zip(frame.confirmed.numbers, frame.confirmed.tensors))
     for step in frame.steps[frame.start.depth :]:
         if step.op is INPUT:
@@ -83,7 +84,7 @@ def entries_of(frame):
         elif step.op is ASSIGN:
             entry = _assignment(frame, step, fresh, entries, expected)
         else:
-            entry = _entry(frame, step, fresh)
+            entry = _entry(frame, step, fresh, turned)
         if entry.op is BACKWARD and all(vid in expected for vid in step.detail.wanted):
             entry.undo = ([expected[vid] for vid in step.detail.wanted], [None] * len(step.detail.wanted))
         if entry.op is BACKWARD:
@@ -99,8 +100,9 @@ def entries_of(frame):
         fresh = []
     if fresh:
         raise NotReplayed("a tensor from outside came in and was not used", frame.step.line)
+    computed = {id(entry.step) for entry in entries}
     for flush in frame.flushes:
-        if all(flush.step is not entry.step for entry in entries):
+        if id(flush.step) not in computed:
             raise NotReplayed("a value was read before anything was computed from what came in", flush.step.line)
     return entries
 
@@ -154,9 +156,8 @@ def _homes_after(entry):
     return {**entry.homes, **entry.update.homes} if entry.op is UPDATE else entry.homes
 
 
-def _entry(frame, step, fresh):
+def _entry(frame, step, fresh, turned):
     root, usual, is_backward = None, None, step.op in (BACKWARD, GRADIENTS)
-    turned = {one.after: one.before for one in frame.turned.values()}
     if step.op is UPDATE:
         usual = frame.updates.get(step)
         if usual is None or fresh or not all(id(t) in frame.confirmed.bound for t in usual.targets):

@@ -7,16 +7,12 @@ a UsualFrame. Calls that differ in turn (two models, both outcomes of an `if`) g
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..record.expectation import Expectation, Met
 from ..state.tensor import Tensor
-from . import frame_usual, native
+from . import frame_usual, native_making
 from .usual_entries import NotReplayed, entries_of, is_leaf
 
 _MAX_MEMORIES = 24
 _MAX_REPLAYS = 8
 _UNLIKE_BEFORE_IT_IS_SAID = 8
-# The native code of replays takes 0.35 s to compile, and a replay saves 60 us. Kept on disk, it is compiled for the
-# programs to come too; but one that makes so few calls need not wait for it.
-PAYS_AFTER = 64
-_postponed = []  # something for each call that could have been replayed until then
 
 
 def usual_frame(frame, structure, types):
@@ -51,16 +47,10 @@ def usual_frame(frame, structure, types):
     for replay in recording.replays:
         if replay.key == key:
             return replay
-    if len(_postponed) < PAYS_AFTER and not native.is_at_hand():
-        _postponed.append(None)
+    if not native_making.is_here():
         recording.postponed = True
         return None
     return _add(frame, key, stable, structure, types)
-
-
-def is_postponed():
-    """Whether calls were followed step by step because compiling what replays them does not pay yet."""
-    return 0 < len(_postponed) < PAYS_AFTER
 
 
 def _stable(recording, end, lasting):
