@@ -218,6 +218,7 @@ RESULTS = {
         "Any",
     ),
     **dict.fromkeys(str.split("backward save clear_cache retain_grad"), "None"),
+    "fill_cache": "builtins.float",
     **dict.fromkeys(str.split("numpy __array__"), "_Array"),
     **dict.fromkeys(str.split("get_default_dtype promote_types result_type"), "_DType"),
     **dict.fromkeys(str.split("sort topk kthvalue mode cummax cummin"), "_ValuesAndIndices"),

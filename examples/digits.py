@@ -176,6 +176,8 @@ def report(digits: Digits, eager: Training, compiled: Training, equal: bool, pee
 
 def compare(digits: Digits, epochs: int, output: str) -> tuple[Comparison, Any]:
     """Train both ways, say and write to the page what came of it; the comparison and the test set's probabilities."""
+    if (took := weft.fill_cache()) > 0.0:
+        print(f"native code of replays and eager mode: compiled in {took:.1f} s, once per machine")
     eager = train(digits, epochs, lambda step: step, "eager")
     compiled = train(digits, epochs, weft.compile, "compiled")
     equal = same_bits(eager.losses, compiled.losses)

@@ -60,6 +60,7 @@ for _name in inplace.FUNCTIONS:
     globals()[f"{_name}_"] = getattr(Tensor, f"{_name}_")
 from .amp import autocast  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
+from .filling import fill_cache  # noqa: E402
 from .importing import as_torch  # noqa: E402
 from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
 from .runtime.code.cache import clear_cache  # noqa: E402

@@ -1513,6 +1513,9 @@ def fill(input: Tensor, value: Any) -> Tensor:
 def fill_(self: Any, value: Any) -> Tensor:
     'One number everywhere.'
     ...
+def fill_cache() -> builtins.float:
+    'Compile what all programs on this machine share, and keep it on disk.'
+    ...
 finfo: Any
 def fix(input: Tensor, *, out: Any = ...) -> Tensor:
     'x without its fraction: towards zero. Element by element.'

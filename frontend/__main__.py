@@ -4,6 +4,7 @@ python -m weft info                               what weft runs on: versions, m
 python -m weft cache                              the compiled programs on disk, those used last
 python -m weft cache list                         all of them
 python -m weft cache clear                        removes them
+python -m weft cache fill                         compiles what all programs share, which takes some seconds, once
 
 A program whose file is called info or cache is run as ./info."""
 
@@ -12,9 +13,15 @@ import runpy
 import sys
 
 from . import as_torch
-from .info import cached, clear, info, recent
+from .info import cached, clear, fill, info, recent
 
-COMMANDS = {("info",): info, ("cache",): recent, ("cache", "list"): cached, ("cache", "clear"): clear}
+COMMANDS = {
+    ("info",): info,
+    ("cache",): recent,
+    ("cache", "list"): cached,
+    ("cache", "clear"): clear,
+    ("cache", "fill"): fill,
+}
 
 
 def main(arguments):

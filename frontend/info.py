@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
+from .filling import fill_cache
 from .runtime.code.cache import default_cache, default_directory, llvmlite_version
 from .runtime.code.jit import target
 from .runtime.code.threads import get_num_threads
@@ -83,6 +84,12 @@ def _content(meta):
     ops = list(dict.fromkeys(op for kernel in kernels for op in kernel["ops"]))
     kind = "backward program" if "backward_graph" in meta else "program"
     return f"{kind} of {len(kernels)} kernel(s): {' '.join(ops[:8])}{' ...' if len(ops) > 8 else ''}"
+
+
+def fill():
+    """Compile what all programs share."""
+    took = fill_cache()
+    return f"compiled what all programs share, in {took:.1f} s" if took else "what all programs share is there"
 
 
 def clear():

@@ -17,7 +17,7 @@ _ROOT = __name__.partition(".")[0]
 # What weft has and PyTorch has not, or not there.
 OWN = {
     "": str.split("""
-        as_torch clear_cache get_printoptions printoptions fork_rng grad jacobian hessian hvp value_and_grad
+        as_torch clear_cache fill_cache get_printoptions printoptions fork_rng grad jacobian hessian hvp value_and_grad
         for_numpy export aot load_exported export_ptx load_ptx weft_version int16 int32 int64 ComplexFloatTensor
         ComplexDoubleTensor GradScaler OpError OutOfRange
     """),

@@ -184,6 +184,29 @@ def test_a_fork_meanwhile_and_an_end(tmp_path):
 
 
 @needs_native
+def test_all_of_it_at_once(tmp_path):
+    said = run(
+        """
+    import weft
+    from weft.runtime.code import made_here
+    from weft.runtime.replay import eager_native, native_making
+
+    print(weft.fill_cache() > 0, weft.fill_cache(), native_making._asked.n)
+    x = weft.ones(3)
+    for _ in range(20):
+        y = x + x
+    print(bool(eager_native._installed), made_here.seconds.get(made_here.REPLAYS_AND_NODES))
+    """,
+        tmp_path,
+    )
+    assert said == ["True 0.0 0", "True None"]
+    fill = [sys.executable, "-m", "weft", "cache", "fill"]
+    given = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(fill, env=given, capture_output=True, text=True, check=True)
+    assert done.stdout == "what all programs share is there\n"
+
+
+@needs_native
 def test_a_failure_is_raised_by_who_uses_the_code(monkeypatch):
     monkeypatch.setattr(native_making, "PAYS_AFTER", 2)
     monkeypatch.setattr(native_making, "_asked", native_making._Asked())
@@ -195,6 +218,10 @@ def test_a_failure_is_raised_by_who_uses_the_code(monkeypatch):
     native_making._asked.job.wait()
     assert isinstance(native_making._asked.job.failure, ZeroDivisionError)
     assert native_making.is_here() and not native_making.is_awaited()
+    monkeypatch.setattr(native_making, "_asked", native_making._Asked())
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            weft.fill_cache()
 
 
 def test_without_a_cache_or_a_layout_nothing_is_put_off(monkeypatch):

@@ -67,6 +67,22 @@ def is_here():
     return asked.is_answered
 
 
+def make_now():
+    """Make it, or wait until it is made; how many seconds that took. Raises what makes it impossible."""
+    asked, began = _asked, perf_counter()
+    if asked.is_answered or _is_at_hand():
+        asked.is_answered = True
+        return 0.0
+    if asked.job is None or asked.job.is_done:
+        asked.job = Everything()
+        asked.job.run()
+    asked.job.wait()
+    if asked.job.failure is not None:
+        raise asked.job.failure
+    asked.is_answered = True
+    return perf_counter() - began
+
+
 def is_awaited():
     """Whether something has asked and goes on without."""
     return bool(_asked.n) and not _asked.is_answered
