@@ -54,6 +54,8 @@ class Session:
 
     def choose(self, seconds, folder):
         """Time the forms in turns of equal length; the fastest stays."""
+        if hasattr(self.library, "fill_caches"):
+            self.library.fill_caches()
         programs, errors = {}, {}
         for form, build in self.forms.items():
             try:

@@ -34,6 +34,7 @@ def main(arguments=None):
     import weft
     from weft.runtime.programs import fused
 
+    weft.fill_cache()
     torch.set_num_threads(options.threads)
     weft.set_num_threads(options.threads)
     clock = time.process_time if options.threads == 1 else time.perf_counter

@@ -26,6 +26,7 @@ def main(arguments=None):
     import weft
     from weft.runtime.programs import fused
 
+    weft.fill_cache()
     torch.set_num_threads(1)
     weft.set_num_threads(1)
     # What is compiled after a while is compiled before the clock runs.

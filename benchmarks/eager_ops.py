@@ -33,6 +33,7 @@ def main(arguments=None):
 
     import weft
 
+    weft.fill_cache()
     torch.set_num_threads(1)
     weft.set_num_threads(1)
     kinds = {"small": [small, chain], "large": [large], None: [small, chain, large]}[options.kind]

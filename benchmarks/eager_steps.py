@@ -23,6 +23,7 @@ def main(arguments=None):
 
     import weft
 
+    weft.fill_cache()
     torch.set_num_threads(1)
     weft.set_num_threads(1)
     theirs, ours = ({**steps(side), **over_parameters(side)} for side in (torch, weft))

@@ -26,6 +26,7 @@ def main(arguments=None):
 
     import weft
 
+    weft.fill_cache()
     torch.set_num_threads(1)
     weft.set_num_threads(1)
     theirs, ours = cases(torch), cases(weft)

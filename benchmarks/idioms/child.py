@@ -39,6 +39,8 @@ class Session:
         side = importlib.import_module("benchmarks.sides").SIDES[side_name]
         self.T = importlib.import_module(side.package)
         self.T.set_num_threads(threads)
+        if hasattr(self.T, "fill_cache"):
+            self.T.fill_cache()
         self.compiled, self.idiom, self.call, self.functions = side.compiled, None, None, []
 
     def compile(self, function):

@@ -94,6 +94,11 @@ def use_threads(n):
     weft.set_num_threads(n)
 
 
+def fill_caches():
+    """What is made in the background on a new machine would be made while times are taken."""
+    weft.fill_cache()
+
+
 def versions():
     import llvmlite  # named in the record; weft itself loads it only when it compiles
 
