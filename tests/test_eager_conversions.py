@@ -163,7 +163,7 @@ def test_what_is_no_array_of_tensors_is_refused():
 
 COMPILED_ALONE = """
 import numpy as np, weft
-from weft.runtime.replay import eager_native, native_making
+from weft.runtime.replay import eager_native, native_making, object_layout
 
 native_making.PAYS_AFTER = 0
 f, array, seen = weft.compile(lambda x: x * 2.0), np.ones(3, np.float32), []
@@ -173,7 +173,7 @@ for k in range(400):
     y = f(x)
     seen.append({read} == [2.0 * k, 2.0, 2.0])
 assert all(seen)
-print(bool(eager_native._installed), eager_native.layout_of_objects() is not None)
+print(bool(eager_native._installed), object_layout.layout_of_objects() is not None)
 """
 
 

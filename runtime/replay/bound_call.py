@@ -13,8 +13,9 @@ from ...compiler.translate.language import SLOT, cast, keep, native
 from ..code import translated
 from ..code.native_kinds import call_with
 from ..eager.eager_words import new_object, new_tuple, set_tuple_item
-from . import eager_native, native_layout
 from . import native as objects
+from . import native_layout
+from .object_layout import layout_of_objects, places_of
 
 
 class BoundCall:
@@ -118,14 +119,14 @@ _held = []
 
 def part(layout):
     """What is translated: its name, functions and layout."""
-    places = layout._asdict() | eager_native._places(BoundCall, ("function", "instance"), "bound")
+    places = layout._asdict() | places_of(BoundCall, ("function", "instance"), "bound")
     return "bound", [call, get], namedtuple("BoundLayout", places)(**places)
 
 
 def install(kind):
     """Methods that are functions of this class are asked for and called in native code from now on, where there is
     any."""
-    layout = eager_native.layout_of_objects()
+    layout = layout_of_objects()
     if _held or layout is None:
         return
     code = translated.load(*part(layout))

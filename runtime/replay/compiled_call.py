@@ -46,10 +46,11 @@ from ..eager.eager_words import next_item
 from ..programs.program import captures
 from ..state.modes import state, watching
 from ..state.tensor import Tensor
-from . import eager_native, native_layout, native_text
 from . import native as objects
+from . import native_layout, native_text
 from .frame_usual import NOT_STARTED
 from .native_leaves import AS_GIVEN, MOST_PARTS, UNKNOWN, Part, Steady, leaves_of
+from .object_layout import layout_of_objects, places_of
 from .usual_arguments import parts_of
 
 MOST_WAYS, N_TURNS = 32, 512
@@ -355,7 +356,7 @@ def install(kind, departed):
     global call_in_python, after_departing
     if not _found:
         call_in_python, after_departing = kind.__dict__["__call__"], departed
-        layout = eager_native.layout_of_objects()
+        layout = layout_of_objects()
         _found.append(None if layout is None else _wrapper(kind, layout))
     return _found[0]
 
@@ -366,7 +367,7 @@ _HAS_VECTORS = hasattr(ctypes.pythonapi, call_as_given.name)
 
 def part(layout):
     """What is translated: its name, functions and layout."""
-    places = layout._asdict() | eager_native._places(Calls, Calls.__slots__, "compiled")
+    places = layout._asdict() | places_of(Calls, Calls.__slots__, "compiled")
     places["compiled_asked_first"] = PLACE
     functions = [call, call_eagerly] if _HAS_VECTORS else [call]
     return "compiled", functions, namedtuple("CompiledLayout", places)(**places)

@@ -8,14 +8,14 @@ import ctypes
 import functools
 import os
 import threading
-from collections import deque, namedtuple
+from collections import deque
 from math import prod
 
 import numpy as np
 
 from ...compiler.dtypes import ALL, bfloat16, float32, float64
 from ...compiler.ops.arithmetic import add
-from ...compiler.ops.table import Meta, Op
+from ...compiler.ops.table import Op
 from ...compiler.translate.kinds import offset_of, struct_bytes
 from ..code import jit, kernels, translated
 from ..code.packing import Packed
@@ -37,14 +37,11 @@ from ..eager.eager_planned import changes_of, steps_of, view_of
 from ..eager.eager_rules import update_of
 from ..eager.eager_steps import MOST_ELEMENTS, NoSteps
 from ..eager.eager_words import (
-    FUNCTION_FIELDS,
-    LEAF_FIELDS,
     LIMITS,
     MIXED,
     MOST_TOLD_APART,
     N_OPEN,
     N_PLANS,
-    NODE_FIELDS,
     PLACES,
     Attribute,
     Open,
@@ -53,16 +50,13 @@ from ..eager.eager_words import (
     Words,
     this_thread,
 )
-from ..eager.function_node import FunctionNode
-from ..eager.needs import Shape
-from ..eager.open_nodes import ATTEMPTS_BEFORE_REFUSAL, Hole, OpenDerivative
+from ..eager.open_nodes import ATTEMPTS_BEFORE_REFUSAL
 from ..programs.large import new_result, some_results
 from ..state.aligned import Memory
 from ..state.exposure import set_native_share, set_native_show
 from ..state.marks import calls as own_calls
 from ..state.modes import state
-from ..state.storage import Storage
-from ..state.tensor import LentMemory, set_native_apply, set_native_lend
+from ..state.tensor import set_native_apply, set_native_lend
 from . import (
     eager_python,
     native,
@@ -77,6 +71,7 @@ from .eager_derivatives import NativeDerivative
 from .eager_facts import operand, row, tried, view
 from .eager_hash import hash_of_plan
 from .eager_programs import facts_of, is_by_element, program_of, program_of_few
+from .object_layout import layout_of_objects, places_of
 
 CALLS_BETWEEN = 8  # of a plan that departs, before it is looked at again
 CALLS_BETWEEN_REFUSALS = 64  # where it is Python's for now
@@ -102,34 +97,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_noting._at_fork_reinit)
 _in_table = {}  # place in the table -> what stands there
 _retired = deque(maxlen=_RETIRED)  # a call may be in a routine that something takes out of the table meanwhile
-
-
-# --- layout -----------------------------------------------------------------------------------------------------------
-@functools.cache
-def layout_of_objects():
-    """That of native.py, with the fields of nodes; None where it is not known."""
-    found = native.layout()
-    if found is None:
-        return None
-    places = found._asdict() | _places(node.named(node.Node, "AddBackward0"), NODE_FIELDS, "node")
-    places |= _places(node.AccumulateGrad, LEAF_FIELDS, "leaf") | _places(node.Recording, ("native",), "recording")
-    places |= _places(node.named(FunctionNode, "FBackward"), FUNCTION_FIELDS, "function")
-    places |= {"refcount": 0, "array_strides": found.array_shape + 8}
-    places |= _places(node.Saved, ("tensor", "version"), "saved") | _places(LentMemory, ("array",), "lent")
-    places |= _places(Meta, ("shape", "dtype", "weak"), "op_meta") | _places(Shape, ("shape", "dtype"), "shape")
-    places |= _places(Hole, ("place", "shift", "is_first"), "hole")
-    places |= _places(OpenDerivative, ("native",), "open_derivative")
-    places |= _places(Storage, ("version", "sharers", "changes", "exposed"), "storage")
-    return namedtuple("EagerLayout", places)(**places)
-
-
-def _places(kind, names, stem):
-    """Where the slots of a class are, each found by looking for a known value."""
-    made = object.__new__(kind)
-    values = {name: object() for name in names}
-    for name, value in values.items():
-        setattr(made, name, value)
-    return {f"{stem}_{name}": native_layout.place(made, id(value)) for name, value in values.items()}
 
 
 # --- installing -------------------------------------------------------------------------------------------------------
@@ -282,7 +249,7 @@ def words_address():
 def let_run(kind, function):
     """Nodes of this class are run by function(node, what has arrived, retain_graph), which gives a list or None."""
     known = layout_of_objects()._asdict()
-    if any(known[name] != place for name, place in _places(kind, ("edges", "sequence"), "node").items()):
+    if any(known[name] != place for name, place in places_of(kind, ("edges", "sequence"), "node").items()):
         return
     _held.extend((kind, function))
     _put_word(offset_of(Words, "run_late"), id(function))

@@ -29,8 +29,8 @@ from ..eager.eager_words import (
 )
 from ..state.storage import SHARERS_CHECKED, Storage
 from ..state.tensor import readers
-from . import eager_native
 from . import native as objects
+from .object_layout import layout_of_objects, places_of
 from .usual_calls import NO_EDGES, ReplayedCall
 
 CALL_FIELDS = (
@@ -231,7 +231,7 @@ def _not_made():
 
 def layout_of_calls(layout):
     """That of eager mode's objects, with the fields of finished calls."""
-    places = layout._asdict() | eager_native._places(ReplayedCall, CALL_FIELDS, "call")
+    places = layout._asdict() | places_of(ReplayedCall, CALL_FIELDS, "call")
     return namedtuple("CallLayout", places)(**places)
 
 
@@ -242,4 +242,4 @@ def part(layout):
 
 @functools.cache
 def _code():
-    return translated.load(*part(eager_native.layout_of_objects()))
+    return translated.load(*part(layout_of_objects()))

@@ -15,6 +15,7 @@ from . import eager_native, finished_backward, finished_nodes, finished_walk
 from . import native as objects
 from .finished_calls import NativeEnd, layout_of_calls
 from .finished_words import Count, Gradient, Number, Source, Words
+from .object_layout import layout_of_objects, places_of
 from .usual_calls import LateNode, run_in_sweep
 from .usual_outside import KNOWN
 
@@ -136,10 +137,10 @@ _FUNCTIONS = [
 
 def part(layout):
     """What is translated: its name, functions and layout."""
-    places = layout_of_calls(layout)._asdict() | eager_native._places(LateNode, finished_nodes.LATE_FIELDS, "late")
+    places = layout_of_calls(layout)._asdict() | places_of(LateNode, finished_nodes.LATE_FIELDS, "late")
     return "finished backward", _FUNCTIONS, namedtuple("LateLayout", places)(**places)
 
 
 @functools.cache
 def _code():
-    return translated.load(*part(eager_native.layout_of_objects()))
+    return translated.load(*part(layout_of_objects()))

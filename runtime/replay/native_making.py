@@ -15,6 +15,7 @@ from ..code import jit, kernels, made_here, translated
 from ..code.cache import default_cache, pack
 from ..programs import background
 from . import native
+from .object_layout import layout_of_objects
 
 # Asked so often, it pays: each time for a compiled call that could have been replayed, which saves 60 us, or for eight
 # calls of an op, which saves as much.
@@ -126,11 +127,11 @@ class Everything(background.Job):
 def _parts():
     """(key, function that gives meta and IR text) of each."""
     # What others import, and a fork waits for, is imported before `building` is taken.
-    modules = {name: imported(f"{__package__}.{name}") for name in _PARTS}
+    modules = [imported(f"{__package__}.{name}") for name in _PARTS]
     imported(translated.TRANSLATOR)
-    layout = modules["eager_native"].layout_of_objects()
+    layout = layout_of_objects()
     yield native.key(), lambda: ({}, native.text())
-    for module in modules.values():
+    for module in modules:
         wanted = module.part(layout)
         yield translated.key_of(*wanted), functools.partial(translated.translate, *wanted[1:])
 

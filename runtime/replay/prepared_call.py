@@ -36,9 +36,9 @@ from ..eager.eager_words import ArrayObject, new_tuple, set_tuple_item
 from ..programs.program import captures
 from ..state.modes import autocasting, watching
 from ..state.tensor import Tensor
-from . import eager_native
 from . import native as objects
 from .native_reads import ReadWords, read_words, require_same
+from .object_layout import layout_of_objects
 
 ARRAY, TENSOR, OTHER = range(3)
 _LIES_WELL = 0x101  # NumPy's flags of an array without gaps, whose elements are aligned
@@ -203,4 +203,4 @@ def part(layout):
 
 @functools.cache
 def _code():
-    return translated.load(*part(eager_native.layout_of_objects()))
+    return translated.load(*part(layout_of_objects()))

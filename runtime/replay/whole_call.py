@@ -21,9 +21,10 @@ from ..eager.eager_words import new_dict, new_tuple, set_tuple_item
 from ..programs.program import captures
 from ..state.modes import autocasting, watching
 from ..state.tensor import Tensor
-from . import eager_native, native_text
 from . import native as objects
+from . import native_text
 from .native_reads import ReadWords, read_words, require_same
+from .object_layout import layout_of_objects
 from .usual_whole import steps_of
 
 COMPUTED, GIVEN, CONSTANT, AS_TUPLE, AS_LIST, AS_DICT = range(6)  # what a piece of the results is
@@ -189,4 +190,4 @@ def part(layout):
 
 @cache
 def _code():
-    return translated.load(*part(eager_native.layout_of_objects()))
+    return translated.load(*part(layout_of_objects()))

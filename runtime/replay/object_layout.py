@@ -1,0 +1,41 @@
+"""Where tensors, nodes and what they hold keep what native code reads."""
+
+import functools
+from collections import namedtuple
+
+from ...compiler.ops.table import Meta
+from ..eager import node
+from ..eager.eager_words import FUNCTION_FIELDS, LEAF_FIELDS, NODE_FIELDS
+from ..eager.function_node import FunctionNode
+from ..eager.needs import Shape
+from ..eager.open_nodes import Hole, OpenDerivative
+from ..state.storage import Storage
+from ..state.tensor import LentMemory
+from . import native, native_layout
+
+
+@functools.cache
+def layout_of_objects():
+    """That of native.py, with the fields of nodes; None where it is not known."""
+    found = native.layout()
+    if found is None:
+        return None
+    places = found._asdict() | places_of(node.named(node.Node, "AddBackward0"), NODE_FIELDS, "node")
+    places |= places_of(node.AccumulateGrad, LEAF_FIELDS, "leaf") | places_of(node.Recording, ("native",), "recording")
+    places |= places_of(node.named(FunctionNode, "FBackward"), FUNCTION_FIELDS, "function")
+    places |= {"refcount": 0, "array_strides": found.array_shape + 8}
+    places |= places_of(node.Saved, ("tensor", "version"), "saved") | places_of(LentMemory, ("array",), "lent")
+    places |= places_of(Meta, ("shape", "dtype", "weak"), "op_meta") | places_of(Shape, ("shape", "dtype"), "shape")
+    places |= places_of(Hole, ("place", "shift", "is_first"), "hole")
+    places |= places_of(OpenDerivative, ("native",), "open_derivative")
+    places |= places_of(Storage, ("version", "sharers", "changes", "exposed"), "storage")
+    return namedtuple("EagerLayout", places)(**places)
+
+
+def places_of(kind, names, stem):
+    """Where the slots of a class are, each found by looking for a known value."""
+    made = object.__new__(kind)
+    values = {name: object() for name in names}
+    for name, value in values.items():
+        setattr(made, name, value)
+    return {f"{stem}_{name}": native_layout.place(made, id(value)) for name, value in values.items()}
