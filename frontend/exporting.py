@@ -10,6 +10,7 @@ from pathlib import Path
 
 from . import c_header, c_names
 from .runtime.programs.exported import loaded
+from .runtime.state.modes import frame_hidden
 from .runtime.state.tracebacks import shortening
 from .version import weft_version
 
@@ -115,8 +116,9 @@ def _made(name, function, example_args, gradients, hvp, target, dynamic_shapes, 
     if not callable(function):
         raise TypeError(f"export: expected a function or a module, got {type(function).__name__}")
     options = target, dynamic_shapes, threads, with_rates
-    functions, state = functions_of(name, function, example_args, gradients, hvp, *options)
-    return functions, state, object_of(functions, state, target)
+    with frame_hidden():  # in the middle of a compiled call these are calls of their own
+        functions, state = functions_of(name, function, example_args, gradients, hvp, *options)
+        return functions, state, object_of(functions, state, target)
 
 
 # --- the description --------------------------------------------------------------------------------------------------
