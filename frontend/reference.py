@@ -91,7 +91,7 @@ _SHAPES = {1: "any; the result has the same.", 2: "any two that broadcast; the r
 
 def text_of_entry(op, n_operands):
     """The docstring of the function of an entry."""
-    rule = getattr(op.compute_dtype, "__doc__", None)
+    rule = op.compute_dtype.__doc__ if op.compute_dtype else None  # None has a docstring from CPython 3.13 on
     facts = [f"Shape: {_SHAPES[n_operands]}"] + ([f"Dtypes: {rule}"] if rule else [])
     return "\n".join([f"{op.doc or op.name} Element by element.", "", *facts])
 

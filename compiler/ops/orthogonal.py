@@ -90,7 +90,9 @@ def _values(x, n, family, order):
 
 def _evaluated(x, n, family, order):
     with np.errstate(all="ignore"):
-        wide = _values(*np.broadcast_arrays(np.float64(x), np.float64(n)), FAMILIES[family], order)
+        wide = _values(
+            *np.broadcast_arrays(np.asarray(x, np.float64), np.asarray(n, np.float64)), FAMILIES[family], order
+        )
     return np.asarray(wide).astype(np.result_type(x, n))
 
 

@@ -328,7 +328,8 @@ def _float_meta(operands, attributes):
 def _wide(function):
     def evaluate(x, y):
         with np.errstate(all="ignore"):
-            wide = function(*np.broadcast_arrays(np.float64(x), np.float64(y)))
+            # np.float64(x) makes a number of one element before NumPy 2.3.
+            wide = function(*np.broadcast_arrays(np.asarray(x, np.float64), np.asarray(y, np.float64)))
             return np.asarray(wide).astype(np.result_type(x, y))
 
     return evaluate
