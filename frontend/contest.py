@@ -54,6 +54,7 @@ _SHARE = 0.005
 _SLOWER, _TOWARDS = 2.0, 0.25
 # Calls go many ways where one of so many, or more, was followed step by step since they were looked at.
 _ONE_OF = 8
+_MOST_NODES = 64  # that are looked at, of what a result was computed by
 _LOOKED_AT_EVERY, _FEWEST, _MOST = 2e-3, 16, 4096
 
 
@@ -260,12 +261,28 @@ def least_of_eager_calls(usual):
 
 
 def has_history(result):
-    """Whether a result, or something in a container of results, requires gradients: its backward is still to come."""
+    """Whether a result, or something in a container of results, requires gradients that are still to come: not those of
+    a loss whose backward has been, in the call."""
     if isinstance(result, dict):
         result = list(result.values())
     if isinstance(result, (list, tuple)):
         return any(map(has_history, result))
-    return isinstance(result, Tensor) and result._requires_grad
+    return isinstance(result, Tensor) and result._requires_grad and not (result._node and _is_spent(result._node))
+
+
+def _is_spent(node):
+    """Whether a backward from a node has been: somewhere below, or not far below, what was saved is gone."""
+    found = {node}
+    waiting = [node]
+    for node in waiting:
+        if node.is_freed:
+            return True
+        if len(found) > _MOST_NODES:
+            return False
+        new = [below for below, _ in node.next_functions if below is not None and below not in found]
+        waiting += new
+        found.update(new)
+    return False
 
 
 def timed(function, args, kwargs):

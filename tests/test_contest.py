@@ -397,3 +397,18 @@ def test_what_goes_through_python_on_its_way_back_may_be_quicker_eagerly():
     for _ in range(8):
         step(weft.randn(4))
     assert may_be_quicker(step.recordings[0].usual)
+
+
+@pytest.mark.parametrize("loss", [lambda y: y.square().mean(), lambda y: y.sum() * 2, lambda y: y.logsumexp(1).sum()])
+def test_a_loss_whose_backward_was_in_the_call_has_no_gradients_to_come(loss):
+    """Steps return it as it is: then eager calls would never be tried, however slow the others are."""
+    model, x = weft.nn.Linear(3, 2), weft.randn(4, 3)
+    for _ in range(40):
+        value = loss(model(x))
+        assert contest_module.has_history(value) and contest_module.has_history({"loss": [value]})
+        value.backward()
+        assert not contest_module.has_history((value, x))
+    value = loss(model(x))
+    value.backward(retain_graph=True)
+    assert contest_module.has_history(value)
+    assert contest_module.has_history(model.weight)
