@@ -56,8 +56,8 @@ for _module in _FAMILIES:
 
 from . import autograd, compiler  # noqa: E402
 
-for _name in inplace.FUNCTIONS:
-    globals()[f"{_name}_"] = getattr(Tensor, f"{_name}_")
+for _name in {*(f"{_name}_" for _name in inplace.FUNCTIONS), *(_name for _name in _FORMS[""] if _name[-1] == "_")}:
+    globals()[_name] = getattr(Tensor, _name)
 from .amp import autocast  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
 from .filling import fill_cache  # noqa: E402

@@ -16,7 +16,6 @@ for the `class` statement, which is watched until the doors are open.
 import builtins
 import sys
 import threading
-from collections import Counter
 from types import FunctionType
 
 from .absent import names_in
@@ -157,7 +156,7 @@ def _door(*args, _weft_enter, **kwargs):
 
 def _open(function, make=_entrance):
     """Let a function be a door from now on, the same object. Returns the list of what is behind it."""
-    inner = _copied(function)
+    inner = marks.copied(function)
     behind = [inner]
     function.__dict__.setdefault("__wrapped__", inner)
     function.__kwdefaults__ = {**(function.__kwdefaults__ or {}), "_weft_enter": make(function, behind)}
@@ -165,16 +164,6 @@ def _open(function, make=_entrance):
     function.__code__ = _door.__code__.replace(co_name=function.__name__, co_freevars=function.__code__.co_freevars)
     _in_place.append((function, inner))
     return behind
-
-
-def _copied(function):
-    made = FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-    )
-    made.__kwdefaults__, made.__doc__, made.__module__ = function.__kwdefaults__, function.__doc__, function.__module__
-    made.__qualname__ = function.__qualname__
-    made.__dict__.update(function.__dict__)
-    return made
 
 
 class Asked:
@@ -341,29 +330,28 @@ def _is_door(function):
 def _open_tensors():
     """Methods and operators are functions of their own, not those of the module, and in Python."""
     first = marks.first_methods[Tensor]
-    shared = Counter(map(id, (*first.values(), *vars(sys.modules[_ROOT]).values())))
     methods = [
         name for name in sorted(names_in("Tensor") | {*FORMS["Tensor"]}) if name[0] != "_" and name not in _NO_METHODS
     ]
-    doors = {}
-    for name in (*methods, *_OTHER_METHODS, *_OPERATORS):
-        if type(first.get(name)) is FunctionType and vars(Tensor).get(name) is marks.methods[Tensor].get(name):
-            doors[name] = first[name]
-            if name not in _NATIVE or shared[id(first[name])] > 1:
-                doors[name] = _copied(first[name])
-                doors[name].__qualname__, doors[name].__module__ = f"Tensor.{name}", _ROOT
-            doors[name].__name__ = _NAMES.get(name, name)
+    doors = {
+        name: first[name]
+        for name in (*methods, *_OTHER_METHODS, *_OPERATORS)
+        if type(first.get(name)) is FunctionType and vars(Tensor).get(name) is marks.methods[Tensor].get(name)
+    }
     for name, door in doors.items():
         is_operator = name in _OPERATORS
         make = _operator(doors.get(_BY_NAME.get(name)), doors.get(_OPERATORS[name])) if is_operator else _entrance
         behind = _open(door, make)
+        marks.without_door[door] = behind[0]
+        _opened["Tensor"].append(door)
         if name in _NATIVE:
             _of_class[name] = door
-        else:
-            behind[0], marks.doors[name] = vars(Tensor)[name], behind
-            setattr(Tensor, name, door)
-            marks.methods[Tensor][name] = door
-        _opened["Tensor"].append(door)
+            continue
+        if vars(Tensor)[name] is not door:
+            behind[0] = vars(Tensor)[name]
+        marks.doors[name] = behind
+        setattr(Tensor, name, door)
+        marks.methods[Tensor][name] = door
     for name, value in vars(Tensor).copy().items():
         if isinstance(value, property) and name[0] != "_" and name not in _NO_PROPERTIES or name in _constants():
             _of_class[name] = asked = Asked(name, value)
@@ -379,10 +367,12 @@ def close_doors():
             function.__code__, function.__kwdefaults__ = inner.__code__, inner.__kwdefaults__
             if function.__dict__.get("__wrapped__") is inner:
                 del function.__wrapped__
+        first = marks.first_methods[Tensor]
         for name, behind in marks.doors.items():
-            setattr(Tensor, name, behind[0])
-            marks.methods[Tensor][name] = behind[0]
-        for known in (_in_place, _opened, marks.doors, _of_class, KEPT):
+            before = first[name] if type(behind[0]) is FunctionType else behind[0]
+            setattr(Tensor, name, before)
+            marks.methods[Tensor][name] = before
+        for known in (_in_place, _opened, marks.doors, marks.without_door, _of_class, KEPT):
             known.clear()
         _watch_classes()
 
@@ -431,7 +421,15 @@ def _watch_no_more():
 
 
 def attach():
-    """Give Tensor what its subclasses have from it, and begin to look."""
+    """Give Tensor what its subclasses have from it, and begin to look. Its methods become functions of their own:
+    `Tensor.add` and `weft.add` are two keys for who tells them apart."""
+    for name, function in vars(Tensor).copy().items():
+        if type(function) is FunctionType:
+            if "<" in function.__qualname__:  # made by another function
+                function.__name__ = function.__qualname__ = name
+            own = marks.copied(function)
+            own.__name__ = _NAMES.get(name, name)
+            setattr(Tensor, name, own)
     setattr(Tensor, OWN, classmethod(by_default))
     Tensor.__init_subclass__ = classmethod(_init_subclass)
     Tensor.as_subclass = as_subclass

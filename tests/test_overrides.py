@@ -47,6 +47,27 @@ def test_programs_run(name):
     assert PROGRAMS[name](weft)
 
 
+def test_keys_that_were_there_before_are_those_that_are_asked_about():
+    """Tables are made in the bodies of classes: `weft.Tensor.add` and `weft.add` are two keys before the first class
+    that has a say is there, and after it."""
+    code = (
+        "import weft\n"
+        "keys = {weft.add: 1, weft.Tensor.add: 2, weft.Tensor.matmul: 3, weft.matmul: 4, weft.nn.functional.relu: 5}\n"
+        "class Duck:\n"
+        "    @classmethod\n"
+        "    def __torch_function__(cls, func, types, args=(), kwargs=None):\n"
+        "        return keys.get(func)\n"
+        "x, d = weft.ones(2, 2), Duck()\n"
+        "def seen():\n"
+        "    return [weft.add(x, d), x + d, x.add(d), x @ d, weft.matmul(x, d), weft.nn.functional.relu(d)]\n"
+        "print(seen())\n"
+        "for _ in range(3000): y = x + x, x.sum(0), x.mean(), x[0], x.add_(0), x.reshape(4)\n"
+        "print(seen(), weft.Tensor.add in keys)\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == ["[1, 2, 2, 3, 4, 5]", "[1, 2, 2, 3, 4, 5] True"]
+
+
 def test_functions_that_were_there_before_ask():
     """The module of this test has `softmax` from a time at which no class had a say."""
     printed = subprocess.run([sys.executable, "-c", _EARLY], capture_output=True, text=True, check=True).stdout

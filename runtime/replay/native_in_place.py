@@ -8,6 +8,7 @@ all else is Python's business. Of the subset (docs/native.md).
 
 import ctypes
 import sys
+from types import FunctionType
 
 import numpy as np
 
@@ -201,6 +202,14 @@ def part(layout):
     return "in place", METHODS + OPERATORS, layout_with_keys(layout)
 
 
+def _is_copy(name, function):
+    """Whether a method is another copy of a function."""
+    if type(marks.first_methods[Tensor][name]) is not FunctionType:
+        return False
+    method = marks.in_python(name)
+    return method.__code__ is function.__code__ and method.__closure__ is function.__closure__
+
+
 def install(layout):
     """These methods go to native code from now on, unless somebody has replaced one."""
     if _held:
@@ -209,8 +218,7 @@ def install(layout):
     own = [name for name in _methods if name in now and known.get(name) is now[name]][:MOST_METHODS]
     if not own:
         return
-    first = marks.first_methods[Tensor]
-    functions.update((name, first[name]) for name in own)
+    functions.update((name, marks.in_python(name)) for name in own)
     code = translated.load(*part(layout))
     words = Words(
         classes=tuple(marks.methods), functions=tuple(functions.values()), modes=state, factor=mul, copy=clone
@@ -225,10 +233,10 @@ def install(layout):
     ctypes.memmove(address, packed.address, packed.words.nbytes)
     _held.extend((code, packed))
     for place, name in enumerate(own):
-        before = first[name]
-        method = new_method(Tensor, name, code.address(f"weft_change_{place}"), described(name, before))
+        before = functions[name]
+        method = new_method(Tensor, name, code.address(f"weft_change_{place}"), described(name, functions[name]))
         # `x += y` is x.add_(y).
-        for same in [same for same, function in first.items() if function is before]:
+        for same in [same for same in marks.first_methods[Tensor] if _is_copy(same, before)]:
             new = method
             if same.startswith("__"):
                 base = native_layout.base_of(np.ndarray, same)

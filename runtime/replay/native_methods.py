@@ -285,7 +285,7 @@ def install(layout):
         return
     known, now = marks.methods.get(Tensor, {}), vars(Tensor)
     own[:] = [name for name in _names if name in now and known.get(name) is now[name]][:MOST_METHODS]
-    functions[:] = [marks.first_methods[Tensor][name] for name in own]
+    functions[:] = [marks.in_python(name) for name in own]
     learners = [_learner(place, functions[place], _names[name]) for place, name in enumerate(own)]
     code = translated.load(*part(layout))
     nothing = Packed(Known(hash=-1))

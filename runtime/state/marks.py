@@ -5,6 +5,7 @@ spanned   of a function: much Python and few ops, so that a call of it is taken 
 """
 
 from functools import lru_cache, wraps
+from types import FunctionType
 
 from ...compiler.ops.table import Op
 from .modes import state
@@ -23,6 +24,7 @@ methods = {}  # class of tensors -> its attributes as weft made them
 first_methods = {}  # the same, before native code has taken over any
 asked_classes = {}  # classes of tensors that functions ask, as keys
 doors = {}  # name of a method of Tensor -> a list with what its door leads to (doors.py of the frontend)
+without_door = {}  # function that is a door -> what it was
 
 
 def stand_for_calls_of_ops(function):
@@ -42,6 +44,23 @@ def is_module_class(kind):
 def remember_methods(kind):
     """This class of tensors is as weft made it: with all its methods, and none of a user's."""
     methods[kind], first_methods[kind] = dict(vars(kind)), dict(vars(kind))
+
+
+def copied(function):
+    """A function of its own that does the same."""
+    made = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    made.__kwdefaults__, made.__doc__, made.__module__ = function.__kwdefaults__, function.__doc__, function.__module__
+    made.__qualname__ = function.__qualname__
+    made.__dict__.update(function.__dict__)
+    return made
+
+
+def in_python(name):
+    """What a method does in Python, whatever becomes of the method."""
+    function = first_methods[Tensor][name]
+    return copied(without_door.get(function, function))
 
 
 def take_over(name, new):
