@@ -22,7 +22,7 @@ test: $(VENV)/test
 # in turns, a third of the files on each release; all on one by `make test-interpreter PYTHON=python3.12 VENV=.venv-3.12`.
 ON_EACH = attribute_kinds background closed_nodes data_attribute eager_native* exposed_memory interpreters \
 	interrupt* iterables jit memory_guards native_* nested_calls onlookers pickling positions_that_move precedence \
-	prepared_* reader_threads references threads translate* workers
+	prepared_* reader_threads reference references threads translate* workers
 IN_TURNS = autograd_* compiled_* data_of_views default_dtype eager_[!n]* errors explain_replay frozen_leaves \
 	optim_steady replayed_* update_rules
 ALL_PARTS = $(sort $(wildcard $(IN_TURNS:%=tests/test_%.py)))

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -90,6 +91,22 @@ def test_an_error_of_the_users_own_inside():
 
     lines = lines_of(loss, weft.ones(2))
     assert lines[-1][1] == "loss" and len(of_weft(lines)) <= (0 if VANISHES else 1)
+
+
+@dataclass(frozen=True)
+class Unchanging(Exception):
+    why: str
+
+
+def test_exceptions_that_refuse_attributes():
+    @weft.compile
+    def loss(x):
+        raise Unchanging("so it is")
+
+    lines = lines_of(loss, weft.ones(2))
+    assert lines[-1][1] == "loss" and len(of_weft(lines)) <= (0 if VANISHES else 1)
+    with pytest.raises(Unchanging, match="so it is"):
+        weft.value_and_grad(loss)(np.ones(2))
 
 
 def test_what_nobody_has_foreseen_shows_everything(monkeypatch):

@@ -30,13 +30,14 @@ def shorten(error):
     entries = list(_entries(caught.tb_next))
     if not entries or os.environ.get("WEFT_TRACEBACKS") == "full" or not _is_for_users(error, entries):
         return
-    error._weft_says_it = True
+    if _is_own(entries[-1].tb_frame):  # it is weft's: one of the user's may refuse attributes
+        error._weft_says_it = True
     kept = [entry for entry in entries if _is_shown(entry.tb_frame)]
     for entry, after in zip(kept, [*kept[1:], None]):
         entry.tb_next = after
     caught.tb_next = kept[0] if kept else None
     if _vanishes:
-        error.__traceback__ = caught.tb_next
+        error.with_traceback(caught.tb_next)
 
 
 def shortening(function):
