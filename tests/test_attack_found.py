@@ -500,3 +500,41 @@ def test_a_change_by_a_number_where_calls_part(compile):
     for _ in range(40):
         step(weft.randn(4))
         yield w, w.grad, table
+
+
+READS = {
+    "float": float,
+    "item": lambda x: x.item(),
+    "list": lambda x: x.tolist(),
+    "again": lambda x: float(x) + x.item(),
+    "seldom": lambda x: float(x) if float(x * 1.0) < 1.0 else 2.0,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("kind", ["state", "argument", "option", "parameter"])
+def test_reading_what_the_call_has_changed_in_place(kind, read):
+    """Where the program of the read would have written it, a replayed call looked at what was in memory before."""
+
+    def scenario(compile):
+        state, p = weft.tensor(8.0), weft.tensor(8.0, requires_grad=True)
+        optimizer = weft.optim.SGD([p], lr=weft.tensor(0.5))
+
+        @compile
+        def step(x, given):
+            if kind == "state":
+                state.mul_(0.5)
+                return x * read(state)
+            if kind == "argument":
+                given.mul_(0.5)
+                return x * read(given) + 1.0
+            optimizer.param_groups[0]["lr"] *= 0.5
+            (p * x.sum()).backward()
+            optimizer.step()
+            return x * read(p.detach()) if kind == "parameter" else x
+
+        given = weft.tensor(8.0)
+        for k in range(24):
+            yield step(weft.full((2,), 1.0 + k), given), state, given, p
+
+    twin(scenario)()

@@ -34,7 +34,7 @@ from .usual_calls import EndedCall
 from .usual_depart import recorded_so_far
 from .usual_eager import NOT_APPLIED, AppliesEagerly
 from .usual_end import Ending, picker
-from .usual_entries import End, turned_arguments
+from .usual_entries import End, Homes, turned_arguments
 from .usual_functions import ConnectsAgain
 from .usual_hooks import TakesHooks
 from .usual_leaves import MakesLeaves
@@ -71,7 +71,7 @@ class UsualFrame(
         self.argument_types = types
         self.argument_keys = [next(keys) if issubclass(kind, Tensor) else None for kind in types]
         self.n_tensors = sum(key is not None for key in self.argument_keys)
-        self.entries = [*entries, End(entries)]
+        self.entries = [*entries, End()]
         read, numbers = {vid for entry in entries for vid in entry.operands}, count()
         # Of each argument, whether anything but a copy of it is read.
         self.reads_argument = [key is not None and next(numbers) in read for key in self.argument_keys]
@@ -112,6 +112,7 @@ class UsualFrame(
         self._given_views = GivenViews(frame.step, needed.views, roots)
         self.given_layouts = self._given_views.layouts(frame.step, {change.new for change in self.changes})
         self._counts = self._counts_with_nodes = None
+        self._homes = Homes(self.entries)
         self.common = none_compared()  # another UsualFrame -> how many entries both begin with
         self.native_start = None  # what native code reads to begin calls with this frame (compiled_call.py)
         self.next_look = 0  # how many calls come before one that may be looked into (frontend/whole_calls.py)
@@ -167,12 +168,11 @@ class UsualFrame(
 
     @property
     def homes(self):
-        """What updates have changed so far that the program has not written yet."""
+        """What has been changed so far that no program has written yet."""
         if self.landed:
             return {}
-        if self.n_flushed and self.segments[self.n_flushed - 1].position == self.position.value:
-            return {}
-        homes = self.entries[self.position.value].homes
+        place = self.segments[self.n_flushed - 1].position if self.n_flushed else 0, self.position.value
+        homes = self._homes[place]
         return {**homes, **self._changed_arguments()} if self.changes_arguments else homes
 
     def _changed_arguments(self):

@@ -9,8 +9,6 @@ from .usual_inplace import Change
 from .usual_leaves import NewLeaf
 from .usual_through import Shown
 
-_NO_HOMES = {}
-
 
 class NotReplayed(Exception):
     """(reason, line): why calls that take a path cannot be replayed."""
@@ -21,7 +19,7 @@ class Entry:
     with it. `root`: of a view, the number of its base: in memory, or for the version where that is a .data."""
 
     __slots__ = (
-        "op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update", "homes",
+        "op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update",
         "undo", "change", "walk", "turned", "goes_outside",
     )  # fmt: skip
 
@@ -36,7 +34,6 @@ class Entry:
         self.turned = {}  # number of what comes in -> that of the argument that it is, which is a leaf now
         self.undo = None  # of a backward to expected leaves: (leaves, their gradients before)
         self.goes_outside = False  # of a backward, whether the call has made none of its leaves
-        self.homes = _NO_HOMES  # before it: what updates have changed that the program has not written yet
 
     def made(self):
         """Numbers under which a call holds what the entry has made or moved."""
@@ -61,9 +58,6 @@ class End:
     """Stands after the last entry: equal to no step."""
 
     op = change = walk = None
-
-    def __init__(self, entries):
-        self.homes = _homes_after(entries[-1]) if entries else _NO_HOMES
 
 
 def entries_of(frame):
@@ -95,7 +89,6 @@ def entries_of(frame):
             )
         if entry.change is not None and entry.change.is_made:
             moved.add(entry.change.old)
-        entry.homes = _homes_at(frame, entries)
         entries.append(entry)
         fresh = []
     if fresh:
@@ -143,17 +136,21 @@ def _new_leaf(frame, step, fresh):
     return entry
 
 
-def _homes_at(frame, entries):
-    """What has been changed and not been written yet, after these entries."""
-    if not entries or any(flush.step is entries[-1].step for flush in frame.flushes):
-        return _NO_HOMES
-    return _homes_after(entries[-1])
+class Homes(dict):
+    """(position, position) -> what the entries between them change in place, the same in every call: id of a tensor
+    from outside -> (the tensor, its memory, its number)."""
 
+    def __init__(self, entries):
+        self._entries = entries
 
-def _homes_after(entry):
-    if entry.change is not None:
-        return {**entry.homes, **entry.change.homes()}
-    return {**entry.homes, **entry.update.homes} if entry.op is UPDATE else entry.homes
+    def __missing__(self, place):
+        homes = self[place] = {}
+        for entry in self._entries[slice(*place)]:
+            if entry.change is not None:
+                homes.update(entry.change.homes())
+            elif entry.op is UPDATE:
+                homes.update(entry.update.homes)
+        return homes
 
 
 def _entry(frame, step, fresh, turned):
