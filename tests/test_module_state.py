@@ -334,3 +334,31 @@ def test_assigned_states_and_set_submodules():
         net.set_submodule("0.5", nn.Tanh(), strict=True)
     with pytest.raises(ValueError, match="is not an nn.Module"):
         net.set_submodule("0.0", 3)
+
+
+def test_numbers_of_older_files_and_names_of_arguments():
+    """Libraries pass what `_load_from_state_dict` is given by name, and their files have rows of one number."""
+
+    class Constant(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.value = nn.Parameter(weft.zeros(()))
+
+        def _load_from_state_dict(self, state_dict, prefix, local_metadata, **others):
+            super()._load_from_state_dict(state_dict, prefix, local_metadata=local_metadata, **others)
+
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.value = nn.Parameter(weft.zeros(()))
+
+    model = Plain()
+    model.load_state_dict({"value": weft.tensor([3.0])})
+    assert model.value.shape == () and model.value.item() == 3
+    with pytest.raises(RuntimeError, match="size mismatch for value"):
+        model.load_state_dict({"value": weft.ones(1, 1)})
+    lists = {name: [] for name in ("missing_keys", "unexpected_keys", "error_msgs")}
+    Constant()._load_from_state_dict(
+        state_dict={"value": weft.ones(())}, prefix="", local_metadata={}, strict=True, **lists
+    )
+    assert lists["missing_keys"] == []

@@ -119,12 +119,12 @@ class Wishart(Distribution):
         degrees = self.df.unsqueeze(-1) - arange(size, dtype=self.df.dtype)
         lengths = Chi2(degrees, validate_args=False).rsample(sample_shape).sqrt()
         below = randn(self._extended_shape(sample_shape), dtype=self.df.dtype).tril(-1)
-        factor = self._vectors._factor @ (below + diag_embed(lengths))
+        factor = self._vectors._unbroadcasted_scale_tril @ (below + diag_embed(lengths))
         return factor @ factor.mT
 
     def log_prob(self, value):
         size, df = self._event_shape[0], self.df
-        value, factor = self._checked(value), self._vectors._factor
+        value, factor = self._checked(value), self._vectors._unbroadcasted_scale_tril
         inverse = solve_triangular(factor, eye(size, dtype=df.dtype), upper=False)
         trace = ((inverse.mT @ inverse) * value).sum((-2, -1))
         normalizer = df * (size * math.log(2) / 2 + self._vectors.half_log_det()) + mvlgamma(df / 2, size)

@@ -38,25 +38,27 @@ class MultivariateNormal(Distribution):
         self.loc = loc.expand(*batch_shape, loc.shape[-1])
         vars(self)[name] = matrix.expand(*batch_shape, *matrix.shape[-2:])
         super().__init__(batch_shape, loc.shape[-1:], validate_args=validate_args)
-        self._factor = matrix if name == "scale_tril" else _factor_of(name, matrix)
+        self._unbroadcasted_scale_tril = matrix if name == "scale_tril" else _factor_of(name, matrix)
 
     def expand(self, batch_shape, _instance=None):
         new = super().expand(batch_shape, type(self).__new__(type(self)) if _instance is None else _instance)
-        new._factor = self._factor
+        new._unbroadcasted_scale_tril = self._unbroadcasted_scale_tril
         return new
 
     @lazy_property
     def scale_tril(self):
-        return self._factor.expand(*self._batch_shape, *self._event_shape, *self._event_shape)
+        return self._unbroadcasted_scale_tril.expand(*self._batch_shape, *self._event_shape, *self._event_shape)
 
     @lazy_property
     def covariance_matrix(self):
-        found = self._factor @ self._factor.mT
+        found = self._unbroadcasted_scale_tril @ self._unbroadcasted_scale_tril.mT
         return found.expand(*self._batch_shape, *self._event_shape, *self._event_shape)
 
     @lazy_property
     def precision_matrix(self):
-        inverse = solve_triangular(self._factor, eye(self._event_shape[0], dtype=self.loc.dtype), upper=False)
+        inverse = solve_triangular(
+            self._unbroadcasted_scale_tril, eye(self._event_shape[0], dtype=self.loc.dtype), upper=False
+        )
         return (inverse.mT @ inverse).expand(*self._batch_shape, *self._event_shape, *self._event_shape)
 
     @property
@@ -69,19 +71,19 @@ class MultivariateNormal(Distribution):
 
     @property
     def variance(self):
-        return self._factor.pow(2).sum(-1).expand(*self._batch_shape, *self._event_shape)
+        return self._unbroadcasted_scale_tril.pow(2).sum(-1).expand(*self._batch_shape, *self._event_shape)
 
     def rsample(self, sample_shape=()):
         drawn = randn(self._extended_shape(sample_shape), dtype=self.loc.dtype)
-        return self.loc + (self._factor @ drawn.unsqueeze(-1)).squeeze(-1)
+        return self.loc + (self._unbroadcasted_scale_tril @ drawn.unsqueeze(-1)).squeeze(-1)
 
     def log_prob(self, value):
-        distance = squared_distance(self._factor, self._checked(value) - self.loc)
+        distance = squared_distance(self._unbroadcasted_scale_tril, self._checked(value) - self.loc)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + distance) - self.half_log_det()
 
     def half_log_det(self):
         """Half of the logarithm of the covariance's determinant."""
-        return self._factor.diagonal(0, -2, -1).log().sum(-1)
+        return self._unbroadcasted_scale_tril.diagonal(0, -2, -1).log().sum(-1)
 
     def entropy(self):
         found = 0.5 * self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + self.half_log_det()

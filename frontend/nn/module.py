@@ -322,7 +322,9 @@ class Module(Conversions, InnerNames):
         """The state of this module alone; classes of users may add to it."""
         state.collect_own(self, destination, prefix, keep_vars)
 
-    def _load_from_state_dict(self, state_dict, prefix, metadata, strict, missing_keys, unexpected_keys, error_msgs):
+    def _load_from_state_dict(
+        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+    ):
         """Load it; classes of users may do more."""
         state.load_own(self, state_dict, prefix, strict, missing_keys, unexpected_keys, error_msgs)
 

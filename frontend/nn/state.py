@@ -104,7 +104,7 @@ class _Loading:
             if path not in self.state_dict:
                 self.missing.append(path)
                 continue
-            value = tensor_of_others(self.state_dict[path])
+            value = _as_number(tensor, tensor_of_others(self.state_dict[path]))
             problem = _misfit(path, tensor, value)
             if problem:
                 self.problems.append(problem)
@@ -181,6 +181,12 @@ def _key_problems(missing, unexpected):
 
 def _quoted(keys):
     return ", ".join(f'"{key}"' for key in keys)
+
+
+def _as_number(tensor, value):
+    """Numbers were rows of one element before PyTorch 0.4, and in files of libraries they still are."""
+    is_row = isinstance(value, Tensor) and len(shape_of(value)) == 1
+    return value[0] if is_row and shape_of(value) != (0,) and not is_lazy(tensor) and not shape_of(tensor) else value
 
 
 def _misfit(key, tensor, value):
