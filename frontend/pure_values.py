@@ -121,7 +121,7 @@ def described(value):
     if isinstance(value, (list, dict, set)):
         return f"a {type(value).__name__}, which may change unseen"
     name = type(value).__qualname__
-    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}, which may do anything"
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}, whose methods may do anything"
 
 
 def _is_bare_error(kind):
