@@ -538,3 +538,15 @@ def test_reading_what_the_call_has_changed_in_place(kind, read):
             yield step(weft.full((2,), 1.0 + k), given), state, given, p
 
     twin(scenario)()
+
+
+@twin
+def test_a_call_that_goes_over_to_nodes_in_a_pass_for_some_gradients(compile):
+    """Without native replay its nodes were asked for among those that the pass had found before."""
+    w, u = leaf(3, 4), weft.randn(4)
+    f = compile(lambda x: ((x * w).square().mean(), x[..., :1]))
+    for _ in range(16):
+        loss = f(u)[0]
+        (first,) = grad(loss, w, create_graph=True)
+        (second,) = grad(first.sin().sum(), w, create_graph=True)
+        yield grad(second.sum(), w)

@@ -37,7 +37,7 @@ def _has_run(sweep, pending, waiting, leaves, accumulate):
     if captured is not None:
         if (id(node), 0) in captured:
             captured[id(node), 0] = cotangent
-        if not reach[node]:
+        if not reach.get(node):  # one that a call has gone over to in this very pass is take_one's too
             return False
     if cotangent is None or (results := recording.quick(node, cotangent)) is None:
         return False

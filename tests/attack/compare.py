@@ -196,8 +196,8 @@ def difference_of(eager, compiled):
     """The first thing in which these observations differ, as a text, or None."""
     refused = False  # by the compiled call alone, if eager mode has raised for another reason then
     for k, (a, b) in enumerate(zip(eager, compiled)):
-        if a == b == "OutOfRange":
-            # Found when the program runs: what Python does behind that line, draws for one, has been done.
+        if a == "OutOfRange" and b in ("OutOfRange", "IndexError"):
+            # Found when the program runs: what Python does behind that line, draws or errors, has been done.
             return None
         if a != b and a in ("NotImplementedError", "CheckpointError"):
             # What eager mode does not know a compiled call may; it runs no part of it twice, which may have changed.
