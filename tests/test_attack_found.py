@@ -550,3 +550,14 @@ def test_a_call_that_goes_over_to_nodes_in_a_pass_for_some_gradients(compile):
         (first,) = grad(loss, w, create_graph=True)
         (second,) = grad(first.sin().sum(), w, create_graph=True)
         yield grad(second.sum(), w)
+
+
+@twin
+def test_second_derivatives_of_a_call_that_makes_a_leaf(compile):
+    """The call that finds the gradients once more took the leaf for one of its own: without native replay an
+    AttributeError."""
+    w = leaf(3, 4)
+    f = compile(lambda y: (y.relu().detach().requires_grad_().data * w).unbind(0))
+    for _ in range(24):
+        (first,) = grad(f(w[None][0])[0].sum(), w, create_graph=True)
+        yield first

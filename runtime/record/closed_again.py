@@ -6,6 +6,7 @@ then inside a compiled call, whose results can be differentiated like those of a
 
 from dataclasses import dataclass
 
+from ...compiler.ops.view import detach, leaf
 from ..eager import engine
 from ..eager.gate import apply
 from ..eager.node import edge_of
@@ -165,7 +166,8 @@ def _again(steps, read, present, reached):
                 own = iter(own)
                 operands = tuple([next(own) if k < 0 else values[k] for k in step.operands])
                 state.grad_enabled = step.grad_enabled
-                values[step.first] = apply(step.op, operands, step.attributes)
+                # Leaves made in the call are none in this one: gradients end there as well.
+                values[step.first] = apply(detach if step.op is leaf else step.op, operands, step.attributes)
         finally:
             state.grad_enabled = before
         outputs, leaves = tuple(values[v] for v in present), tuple(values[v] for v in reached)

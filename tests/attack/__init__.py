@@ -118,13 +118,13 @@ shared with ten others, and 947 of places that change from call to call (familie
 them mistakes older than the day (test_attack_found.py). 1911287607 ended the process: a change in place was recorded
 with a number that another way gives its target. Wrong numbers: 1911292005 read what the call had changed in place and
 no program had written yet, as a learning rate that is a tensor; 1911283762 gave a tensor other memory; 1911281413
-summed the gradients of a leaf before and after a change apart, with hooks for each. Errors: 1911281434, 1911291644.
-5100043 kept replays for ever (test_compiled_lifetime.py), 5000028 named a node otherwise. The comparison has learned
-1911293725, an index that is out of range before another error. 1911281358 is of memory that NumPy shows and 1911286136
-of tensors that eager mode keeps. Three wait: 1911290852, where `backward(create_graph=True)` into a gradient that is
-never cleared keeps more than in eager mode; 1911291668, an AttributeError without native replay, of a leaf made in the
-call that is differentiated again; and 1911286637, which has shown itself once: whether a second derivative that is 0
-everywhere is an error ("not used") depended on the process.
+summed the gradients of a leaf before and after a change apart, with hooks for each. Errors: 1911281434, and without
+native replay 1911291644 and 1911291668. 5100043 kept replays for ever (test_compiled_lifetime.py), 5000028 named a
+node otherwise. The comparison has learned 1911293725, an index that is out of range before another error. 1911281358
+is of memory that NumPy shows and 1911286136 of tensors that eager mode keeps. Two wait: 1911290852, where
+`backward(create_graph=True)` into a gradient that is never cleared keeps more than in eager mode, and 1911286637,
+which has shown itself once: whether a second derivative that is 0 everywhere is an error ("not used") depended on the
+process.
 """
 
 import sys
