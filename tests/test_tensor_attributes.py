@@ -62,3 +62,11 @@ def test_a_compiled_call_gives_and_reads_them():
         x.factor = factor
         y = call(x)
         assert y.made_in == "call" and y.tolist() == [factor] * 2
+
+
+def test_sizes_are_whole_numbers():
+    size = weft.Size((weft.tensor(3), True, 2))
+    assert size == (3, 1, 2) and [type(x) for x in size] == [int] * 3 and weft.Size(weft.tensor([1, 2])) == (1, 2)
+    for wrong in ((2.5,), ("a",), (weft.tensor(2.0),), (None,)):
+        with pytest.raises(TypeError, match=r"Size\(\) takes an iterable of 'int' \(item 0 is '"):
+            weft.Size(wrong)
