@@ -20,32 +20,28 @@ def _at(x, k, shape):
 
 
 def _row_vjp(g, out, x, k, axis):
-    return with_row(zeros_like(x), g, k, axis=axis)
-
-
-def _with_row(x, part, k, axis):
-    whole = reshape(part, shape=(*x.shape[:axis], 1, *x.shape[axis + 1 :]))
-    return index_put(x, _at(x, k, (1,)), whole, axis=axis, merged=x.shape)
+    whole = reshape(g, shape=(*x.shape[:axis], 1, *x.shape[axis + 1 :]))
+    return with_row(zeros_like(x), whole, k, axis=axis)
 
 
 def _row_types(operands, default_float):
     return tuple(o.dtype for o in operands), operands[0].dtype
 
 
-# A copy of x with part as its row.
+# A copy of x with part, which has an axis of one place, as its row.
 with_row = composite(
     "with_row",
     lambda operands, attributes, default_float: Meta(operands[0].shape, operands[0].dtype),
-    _with_row,
+    lambda x, part, k, axis: index_put(x, _at(x, k, (1,)), part, axis=axis, merged=x.shape),
     vjp=(
         lambda g, out, x, part, k, axis: with_row(g, zeros_like(part), k, axis=axis),
-        lambda g, out, x, part, k, axis: row(g, k, axis=axis),
+        lambda g, out, x, part, k, axis: reshape(row(g, k, axis=axis), shape=part.shape),
         None,
     ),
     node_name="SliceScatterBackward0",
     compute_dtype=_row_types,
-    samples=lambda: [Sample((samples.numbers(0, (2, 3, 4)), samples.numbers(1, (2, 4)), 2), {"axis": 1})],
-    oracle=lambda torch, x, part, k, axis: torch.select_scatter(x, part, axis, k),
+    samples=lambda: [Sample((samples.numbers(0, (2, 3, 4)), samples.numbers(1, (2, 1, 4)), 2), {"axis": 1})],
+    oracle=lambda torch, x, part, k, axis: torch.select_scatter(x, part.squeeze(axis), axis, k),
 )
 
 
