@@ -232,3 +232,22 @@ def test_what_runs_in_the_middle_is_native_code_too():
     assert calls(f, 16) == expected[80:]
     n_slices = eager_native.taken("calls_taken") - before
     assert n_slices >= 32 if native_code_is_used() else n_slices == 0
+
+
+def test_places_that_change_where_there_is_no_room_for_more_paths():
+    """What runs eagerly then is a view, not a copy: changes of it are changes of the tensor."""
+
+    def scenario(compile):
+        x, y, seen = weft.zeros(7, 4), weft.randn(9, 4), []
+
+        @compile
+        def step(i):
+            for k in range(3):
+                seen.append(float(y[(i + k) % 7, i % 3]))
+            x[i % 6].copy_(y[i % 5] + i)
+            return x.sum()
+
+        for i in range(60):
+            yield step(i), x, x._version
+
+    assert_observed_same(scenario)

@@ -102,6 +102,9 @@ def apply_between(frame, reason, op, operands, attributes):
     like this one can be replayed, unless it goes on with a history that no step can give it."""
     if reason is PICKED:
         return frame.apply(row, (operands[0], attributes["index"]), {"axis": attributes["axis"]}, True)
+    if op is row:
+        # There is no room for its path: in eager mode it is a view.
+        op, operands, attributes = view.select, operands[:1], {**attributes, "index": operands[1]}
     link = None
     if has_history(operands):
         link = link_for(op, operands, attributes, frame.default_dtype)
