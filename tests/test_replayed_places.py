@@ -6,7 +6,8 @@ import pytest
 from compiled_twin import assert_same, error_of
 
 import weft
-from weft.runtime.replay import eager_native
+from weft.runtime.record import frame_eager
+from weft.runtime.replay import eager_native, usual_eager
 from weft.runtime.replay.native import native_code_is_used
 
 N_CALLS = 18
@@ -234,20 +235,22 @@ def test_what_runs_in_the_middle_is_native_code_too():
     assert n_slices >= 32 if native_code_is_used() else n_slices == 0
 
 
-def test_places_that_change_where_there_is_no_room_for_more_paths():
+def test_places_that_change_where_there_is_no_room_for_more_paths(monkeypatch):
     """What runs eagerly then is a view, not a copy: changes of it are changes of the tensor."""
+    monkeypatch.setattr(frame_eager, "FEW", 2)
+    monkeypatch.setattr(usual_eager, "FEW", 2)
 
     def scenario(compile):
-        x, y, seen = weft.zeros(7, 4), weft.randn(9, 4), []
+        w, x, y, seen = weft.randn(4, requires_grad=True), weft.zeros(3, 4), weft.randn(6, 4), []
 
         @compile
         def step(i):
-            for k in range(3):
-                seen.append(float(y[(i + k) % 7, i % 3]))
-            x[i % 6].copy_(y[i % 5] + i)
-            return x.sum()
+            seen.append(float(w[i % 4]))
+            seen.append(y[i % 6].sum().item())
+            x[i % 3].copy_(w.detach() + i)
 
-        for i in range(60):
-            yield step(i), x, x._version
+        for i in range(1, 41):
+            step(i)
+            yield x.clone(), x._version, list(seen)
 
     assert_observed_same(scenario)
