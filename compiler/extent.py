@@ -352,12 +352,19 @@ def evaluate(polynomial, n):
     return _evaluated(_parsed(polynomial), n)
 
 
+def remade(thing, items):
+    """A list or tuple of the class of another. Classes of tuples are not asked what they hold: sizes may be extents, or
+    none where they are to be told."""
+    kind = type(thing)
+    return tuple.__new__(kind, items) if issubclass(kind, tuple) else kind(items)
+
+
 def filled(thing, n):
     """Nested lists and dicts in which every extent, or text of one, is the number it is for n."""
     if isinstance(thing, dict):
         return {k: filled(x, n) for k, x in thing.items()}
     if isinstance(thing, (list, tuple)):
-        return type(thing)([filled(x, n) for x in thing])
+        return remade(thing, [filled(x, n) for x in thing])
     if isinstance(thing, str) and "⟦" in thing:
         polynomial = marked(thing)
         if polynomial is not None:

@@ -1,6 +1,8 @@
 """`weft.fill_cache`: what all programs on a machine share, compiled where nobody waits for it."""
 
-from .runtime.replay import native_making
+from .compiler.later import later
+
+_make_now = later("runtime.replay.native_making:make_now")
 
 
 def fill_cache():
@@ -17,4 +19,4 @@ def fill_cache():
         >>> weft.fill_cache() >= 0.0
         True
     """
-    return native_making.make_now()
+    return _make_now()

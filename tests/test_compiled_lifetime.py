@@ -13,7 +13,7 @@ from compiled_twin import leaf
 import weft
 from weft import nn, optim, randn
 from weft.runtime.programs.recording import MAX_BRANCHES
-from weft.runtime.replay import usual_learning
+from weft.runtime.replay import native_making
 from weft.runtime.replay.frame_usual import UsualFrame
 from weft.runtime.state.modes import state
 
@@ -380,7 +380,7 @@ def test_calls_that_raise_after_a_backward_keep_nothing_of_the_calls_before():
 
 def test_ways_that_are_not_gone_any_more_are_let_go_of(monkeypatch):
     """Replays of other ways knew them, and those others in their turn: a way more for each call."""
-    monkeypatch.setattr(usual_learning, "PAYS_AFTER", 0)
+    monkeypatch.setattr(native_making, "PAYS_AFTER", 0)
     w, s, v, calls = leaf(3, 4), weft.zeros(3, 4), leaf(4), [0]
 
     @weft.compile

@@ -6,12 +6,18 @@ from .indexing import index_put, index_select
 from .kinds import composite
 from .samples import Sample
 from .source import full, zeros_like
-from .table import Meta
+from .table import Meta, OpError
 from .view import reshape
+
+
+def _require_place(name, place):
+    if place.dtype is not dtypes.int64:
+        raise OpError(f"{name}: the place of a row must be an int, got {place.dtype.name}")
 
 
 def _row_infer(operands, attributes, default_float):
     x, axis = operands[0], attributes["axis"]
+    _require_place("row", operands[1])
     return Meta((*x.shape[:axis], *x.shape[axis + 1 :]), x.dtype)
 
 
@@ -28,10 +34,15 @@ def _row_types(operands, default_float):
     return tuple(o.dtype for o in operands), operands[0].dtype
 
 
+def _with_row_infer(operands, attributes, default_float):
+    _require_place("with_row", operands[2])
+    return Meta(operands[0].shape, operands[0].dtype)
+
+
 # A copy of x with part, which has an axis of one place, as its row.
 with_row = composite(
     "with_row",
-    lambda operands, attributes, default_float: Meta(operands[0].shape, operands[0].dtype),
+    _with_row_infer,
     lambda x, part, k, axis: index_put(x, _at(x, k, (1,)), part, axis=axis, merged=x.shape),
     vjp=(
         lambda g, out, x, part, k, axis: with_row(g, zeros_like(part), k, axis=axis),

@@ -20,7 +20,7 @@ from itertools import combinations_with_replacement, islice, permutations, produ
 from math import inf, prod
 from typing import NamedTuple
 
-from ...compiler.extent import Extent, Fixed, Scope, estimated, evaluate, is_open
+from ...compiler.extent import Extent, Fixed, Scope, estimated, evaluate, is_open, remade
 from ...compiler.ops import OWN
 from ...compiler.ops.table import Meta
 from ...compiler.plain import changed
@@ -235,7 +235,7 @@ def _rebuilt(thing, walk):
     if not isinstance(thing, (list, tuple)):
         return thing
     items = [walk(x) for x in thing]
-    return type(thing)(*items) if hasattr(thing, "_fields") else type(thing)(items)
+    return remade(thing, items)
 
 
 def _closed(thing):

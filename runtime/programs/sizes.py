@@ -23,7 +23,7 @@ import time
 from copy import copy
 from functools import partial
 
-from ...compiler.extent import LEAST, Coincidence, Fixed, Scope, evaluate, filled, hold, is_open
+from ...compiler.extent import LEAST, Coincidence, Fixed, Scope, evaluate, filled, hold, is_open, remade
 from ...compiler.later import imported
 from ...compiler.ops import OWN
 from ...compiler.plain import changed
@@ -396,7 +396,7 @@ def merged(things, differ):
     if any(len(x) != len(last) for x in things):
         raise Unlike
     items = [merged(x, differ) for x in zip(*things)]
-    return type(last)(*items) if hasattr(last, "_fields") else type(last)(items)
+    return remade(last, items)
 
 
 def opened(stretch, parts, scope):
@@ -422,4 +422,4 @@ def in_scope(thing, scope):
     if not isinstance(thing, (list, tuple)):
         return thing
     items = [in_scope(x, scope) for x in thing]
-    return type(thing)(*items) if hasattr(thing, "_fields") else type(thing)(items)
+    return remade(thing, items)

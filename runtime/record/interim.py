@@ -3,7 +3,7 @@
 from itertools import chain, repeat
 from operator import setitem
 
-from ...compiler.extent import Extent
+from ...compiler.extent import Extent, remade
 from ...compiler.graph import Graph, Value
 from ..state.aligned import new_array
 from .graph_values import computed, leading_to
@@ -80,8 +80,7 @@ def _numbered(thing):
     if isinstance(thing, dict):
         return {k: _numbered(x) for k, x in thing.items()}
     if isinstance(thing, (list, tuple)):
-        items = map(_numbered, thing)
-        return type(thing)(*items) if hasattr(thing, "_fields") else type(thing)(items)
+        return remade(thing, map(_numbered, thing))
     return thing
 
 

@@ -86,7 +86,7 @@ def make_now():
 
 def is_awaited():
     """Whether something has asked and goes on without."""
-    return bool(_asked.n) and not _asked.is_answered
+    return bool(PAYS_AFTER and _asked.n) and not _asked.is_answered
 
 
 def is_being_made():
