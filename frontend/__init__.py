@@ -60,10 +60,9 @@ for _name in {*(f"{_name}_" for _name in inplace.FUNCTIONS), *(_name for _name i
     globals()[_name] = getattr(Tensor, _name)
 from .amp import autocast  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
-from .filling import fill_cache  # noqa: E402
 from .importing import as_torch  # noqa: E402
 from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
-from .runtime.code.cache import clear_cache  # noqa: E402
+from .runtime.code.cache import clear_cache, fill_cache  # noqa: E402
 from .runtime.eager.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402
 from .version import __version__, weft_version  # noqa: E402
 

@@ -7,8 +7,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from .filling import fill_cache
-from .runtime.code.cache import default_cache, default_directory, llvmlite_version
+from .runtime.code.cache import default_cache, default_directory, fill_cache, llvmlite_version
 from .runtime.code.jit import target
 from .runtime.code.threads import get_num_threads
 from .runtime.replay.native import native_code_is_used
