@@ -4,6 +4,8 @@ A scenario is a function of `compile` that returns a list of observations. `look
 called: bits, dtype, shape, memory layout, autograd flags, gradient, names of grad_fn.
 """
 
+from dataclasses import is_dataclass
+
 import numpy as np
 
 import weft
@@ -23,6 +25,8 @@ def look(x):
         return (type(x).__name__, [look(v) for v in x])
     if isinstance(x, dict):
         return ("dict", {k: look(v) for k, v in x.items()})
+    if is_dataclass(x):
+        return (type(x).__name__, look(vars(x)))
     return repr(x) if isinstance(x, float) else x
 
 
