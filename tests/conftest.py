@@ -60,6 +60,15 @@ def asked_where_that_is_tested(request):
 
 
 @pytest.fixture(autouse=True)
+def the_cache_is_the_one_of_the_environment():
+    """A test that does without has put the environment's word back after the last look at it, maybe."""
+    if "weft.runtime.code.cache" in sys.modules:
+        default_cache = sys.modules["weft.runtime.code.cache"].default_cache
+        if not default_cache().keeps and os.environ.get("WEFT_CACHE") != "0":
+            default_cache.cache_clear()
+
+
+@pytest.fixture(autouse=True)
 def no_call_stays_open():
     """Else what comes after it would belong to it: no function would be compiled any more."""
     yield
