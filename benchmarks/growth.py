@@ -4,10 +4,12 @@
     elementwise    x = tanh(x) * 1.01, n times: 2 n ops
 
 Every figure is from a process of its own with empty caches: the first call less what importing took. A side gets no
-longer chain once one took more than --most seconds. The record is written as JSON and Markdown.
+longer chain once one took more than --most seconds. The record is written as JSON and Markdown, and
+drawn if matplotlib is installed.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -16,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import machine, report
+from . import growth_picture, machine, report
 
 STEPS = (50, 100, 200, 500, 1000, 2000, 5000, 10000)
 SIDES = ("weft", "jax")
@@ -159,6 +161,10 @@ def write(results, folder):
     stem = folder / f"{results['machine']['date'][:10]}-growth"
     stem.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
     stem.with_suffix(".md").write_text("\n".join(lines(results)) + "\n")
+    if importlib.util.find_spec("matplotlib"):
+        growth_picture.write(results, stem.with_suffix(".svg"))
+    else:
+        print("no picture: pip install matplotlib, then python -m benchmarks.growth_picture", file=sys.stderr)
 
 
 def parse(arguments):
