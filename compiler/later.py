@@ -3,7 +3,7 @@
     later           such a function
     imported        a module, for whoever asks for it in the middle of a program
     at_fork         what a fork does before it takes the lock of the library's logging
-    expect_logging  is called before what may log, where locks of at_fork's are held
+    expect_logging  is called before what may log, where locks of at_fork's are held; is_logging_expected: it was
 
 A fork waits for imports in other threads: the child has no such threads, and would wait for their locks for ever.
 """
@@ -72,6 +72,11 @@ def expect_logging():
         imported("logging")
         while _at_fork:
             os.register_at_fork(**_at_fork.pop())
+
+
+def is_logging_expected():
+    """Whether that has been done."""
+    return not _at_fork
 
 
 if hasattr(os, "register_at_fork"):

@@ -230,3 +230,27 @@ def test_without_a_cache_or_a_layout_nothing_is_put_off(monkeypatch):
     monkeypatch.setattr(native_making.native, "layout", lambda: None)
     assert native_making.is_here()
     assert weft.ones(2).sum() == 2
+
+
+@needs_native
+def test_a_thread_that_is_not_the_main_one_begins_nothing_that_a_fork_would_have_to_know(tmp_path):
+    """Imports of what compiles are registered for forks: a fork at that moment lets go of locks it has not taken."""
+    said = run(
+        """
+    import threading
+    import weft
+    from weft.compiler import later
+    from weft.runtime.replay import native_making
+
+    def ask():
+        return [native_making.is_here() for _ in range(3 * native_making.PAYS_AFTER)]
+
+    thread = threading.Thread(target=lambda: print(any(ask()), native_making._asked.job, later.is_logging_expected()))
+    thread.start()
+    thread.join()
+    ask()
+    print(native_making._asked.job is not None, later.is_logging_expected())
+    """,
+        tmp_path,
+    )
+    assert said == ["False None False", "True True"]

@@ -8,9 +8,10 @@ What is made when a call needs it, in that call: kernels of single ops, which Py
 """
 
 import functools
+import threading
 from time import perf_counter
 
-from ...compiler.later import imported
+from ...compiler.later import expect_logging, imported, is_logging_expected
 from ..code import jit, kernels, made_here, translated
 from ..code.cache import default_cache, pack
 from ..programs import background
@@ -54,18 +55,28 @@ def is_here():
     asked = _asked
     if asked.is_answered or not PAYS_AFTER:
         return True
-    if asked.job is None and asked.n and asked.n < PAYS_AFTER:
+    if asked.job is None:
         asked.n += 1
-        return False
-    if asked.job is None and not _is_at_hand():
-        asked.n += 1
-        if asked.n <= PAYS_AFTER:
+        pays = asked.n > PAYS_AFTER
+        # The disk is looked at when it is asked for first, and before it is made.
+        if asked.n > 1 and not (pays and _may_begin()):
             return False
-        asked.job = Everything()
-        background.add(asked.job)
+        if not _is_at_hand():
+            if not pays:
+                return False
+            asked.job = Everything()
+            background.add(asked.job)
     # A Job that failed has said nothing: then who uses the code makes it, and gets the error where it is to be raised.
     asked.is_answered = asked.job is None or asked.job.is_done
     return asked.is_answered
+
+
+def _may_begin():
+    """Compiling imports what is registered for forks: not while another thread may be forking, which would let go of
+    locks that it has not taken. This is the thread that forks, as a rule, or all of that has been imported."""
+    if threading.current_thread() is threading.main_thread():
+        expect_logging()
+    return is_logging_expected()
 
 
 def make_now():
