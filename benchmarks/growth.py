@@ -22,7 +22,7 @@ from . import growth_picture, machine, report
 
 STEPS = (50, 100, 200, 500, 1000, 2000, 5000, 10000)
 SIDES = ("weft", "jax")
-LATER_CALLS = 20
+LATER_CALLS = 80
 RESULTS = Path(__file__).parent / "results"
 
 
