@@ -3,6 +3,7 @@
     load_code(text, build)      not in the cache, and the caller has somebody who computes it meanwhile
         raises NotReady         there is a Job for this text, which works from the next start() on
     load_code(text, build)      later: what the Job has made
+    add(job)                    one that no call waits for (runtime/replay/native_making.py)
 
 One thread does one Job after the other, and ends when there is none left. It takes two locks, never both:
 

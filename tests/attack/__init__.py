@@ -107,15 +107,15 @@ all that mended or left out: 2120000000 to 2120000118, 119 programs, the same. W
 2140000000 to 2140000052 and 2140000100 to 2140000138 (51 that it can run): all the same.
 
 Seeds 885778000 to 885779141, 1142 programs in three minutes: three not the same, none a wrong number. 885779070: a
-change in place was refused because of a detached view that only the call's books kept (mended, test_attack_found.py).
+change in place was refused because of a detached view that only the call's books kept (mended, test_attack_changes.py).
 885778608, where a parameter was frozen between a checkpointed forward and its backward, and 885778630, a draw behind an
 index that is out of range, are in differences.md, and the comparison knows them; that index found versions that went up
-where nothing was written (mended, test_attack_found.py). 881149002, of an earlier run, was the comparison's: eager mode
+where nothing was written (mended, test_attack_changes.py). 881149002, of an earlier run, was the comparison's: eager mode
 with copies of shown memory did not find out that other memory had changed.
 
 Seeds 1911280000 to 1911282183, 1911283000 to 1911288321 and 1911290000 to 1911294129, 11636 programs on two CPUs
 shared with ten others, and 947 of places that change from call to call (families.py: PLACES): 14 not the same, most of
-them mistakes older than the day (test_attack_found.py). 1911287607 ended the process: a change in place was recorded
+them mistakes older than the day (test_attack_changes.py). 1911287607 ended the process: a change in place was recorded
 with a number that another way gives its target. Wrong numbers: 1911292005 read what the call had changed in place and
 no program had written yet, as a learning rate that is a tensor; 1911283762 gave a tensor other memory; 1911281413
 summed the gradients of a leaf before and after a change apart, with hooks for each. Errors: 1911281434, and without
