@@ -9,7 +9,7 @@ One thread does one Job after the other, and ends when there is none left. It ta
 
     jit.compiling   where LLVM is begun or asked for what it has made, code is loaded, or the table of Jobs is read;
                     others who make code wait for these moments only
-    building       while graphs become text, which nobody else waits for but a fork: that copies one thread alone, and
+    building        while graphs become text, which nobody else waits for but a fork: that copies one thread alone, and
                     what another one holds then is held for ever in the child
 
 Whoever forks takes both, in this order. In the child there are no Jobs, and calls begin new ones. What fails here is

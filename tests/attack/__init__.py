@@ -110,8 +110,8 @@ Seeds 885778000 to 885779141, 1142 programs in three minutes: three not the same
 change in place was refused because of a detached view that only the call's books kept (mended, test_attack_changes.py).
 885778608, where a parameter was frozen between a checkpointed forward and its backward, and 885778630, a draw behind an
 index that is out of range, are in differences.md, and the comparison knows them; that index found versions that went up
-where nothing was written (mended, test_attack_changes.py). 881149002, of an earlier run, was the comparison's: eager mode
-with copies of shown memory did not find out that other memory had changed.
+where nothing was written (mended, test_attack_changes.py). 881149002, of an earlier run, was the comparison's: eager
+mode with copies of shown memory did not find out that other memory had changed.
 
 Seeds 1911280000 to 1911282183, 1911283000 to 1911288321 and 1911290000 to 1911294129, 11636 programs on two CPUs
 shared with ten others, and 947 of places that change from call to call (families.py: PLACES): 14 not the same, most of
