@@ -121,14 +121,15 @@ def attribute_of(module, names=None):
 
     def __getattr__(name):
         inner = f"{path}.{name}" if path else name
-        if inner in PATHS or inner in LAZY:
-            return imported(f"{_ROOT}.{inner}")
+        # First, because PyTorch has a function autograd.gradcheck in a module of that name.
         if inner in LATER:
             source = f"{_ROOT}.{LATER[inner]}"
             value = vars(imported(source))[name]
             document(path, source)
             setattr(sys.modules[f"{_ROOT}.{path}".rstrip(".")], name, value)  # asked for once
             return value
+        if inner in PATHS or inner in LAZY:
+            return imported(f"{_ROOT}.{inner}")
         if name == "__path__" and path in PARENTS:
             # Python asks a module for it before it looks for modules below: those of the table.
             return []

@@ -158,6 +158,7 @@ _LATER = [
     ("storages", "TypedStorage UntypedStorage"),
     ("underscored", "_standard_gamma _weight_norm _shape_as_tensor _dim_arange _softmax _log_softmax _unique _unique2"),
     ("vmapping", "vmap"),
+    ("gradcheck", "autograd.GradcheckError autograd.gradcheck autograd.gradgradcheck"),
     ("profiler", "autograd._profiler_enabled autograd.kineto_available"),
     ("nn.data_parallel", "nn.parallel.DistributedDataParallel"),
     ("nn.functional", "celu_ rrelu_ selu_ threshold_"),

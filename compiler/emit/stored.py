@@ -9,16 +9,10 @@ import math
 import struct
 
 from .halves import BFLOAT16, FLOAT16
+from .types import STORED
 
-# What each is in LLVM's words, and what it is converted by way of.
-_BITS = {"u8": "i8", "s8": "i8", "s16": "i16", "h16": "i16", "b16": "i16"}
+# What each is converted by way of, if it has not the lower bits of a wider integer.
 _HALVES = {"h16": FLOAT16, "b16": BFLOAT16}
-STORED = frozenset(_BITS)
-
-
-def llvm_name(element):
-    """The type that holds its bits; None for a type that is none of these."""
-    return _BITS.get(element)
 
 
 def between(b, x, element):

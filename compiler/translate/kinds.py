@@ -13,10 +13,10 @@ In Python a structure is an ordinary object: `Entry(op=add)`; what is not given 
 import functools
 from typing import NamedTuple
 
-from ..emit.builder import F64 as IR_F64
-from ..emit.builder import I1, PTR
-from ..emit.builder import I32 as IR_I32
-from ..emit.builder import I64 as IR_I64
+from ..emit.types import F64 as IR_F64
+from ..emit.types import I1, PTR
+from ..emit.types import I32 as IR_I32
+from ..emit.types import I64 as IR_I64
 
 
 class Kind:

@@ -47,7 +47,7 @@ from ..programs.program import captures
 from ..state.modes import state, watching
 from ..state.tensor import Tensor
 from . import native as objects
-from . import native_layout, native_text
+from . import native_layout, native_words
 from .frame_usual import NOT_STARTED
 from .native_leaves import AS_GIVEN, MOST_PARTS, UNKNOWN, Part, Steady, leaves_of
 from .object_layout import layout_of_objects, places_of
@@ -160,7 +160,7 @@ class Words(Struct):
 
 
 class InFlight(Struct):
-    """words: where it says whether a replayed call of any thread is in flight (native_text.py: ACTIVE). here: whether
+    """words: where it says whether a replayed call of any thread is in flight (native_words.py: ACTIVE). here: whether
     one is in this thread, and nothing is computed outside of it. call_slot: what the class has there while calls go to
     `weft_call_compiled`. asked_first: the address of `weft_call_eagerly`, 0 if nothing is asked before the slot."""
 
@@ -377,7 +377,7 @@ def _wrapper(kind, layout):
     code = translated.load(*part(layout))
     call_slot = code.address("weft_call_compiled")
     words = (ctypes.c_int64 * 4).from_address(code.struct_address(f"{InFlight.__module__}:IN_FLIGHT"))
-    words[:2] = [ctypes.addressof(objects.install()) + 8 * native_text.ACTIVE, objects.address_of("call_in_flight")]
+    words[:2] = [ctypes.addressof(objects.install()) + 8 * native_words.ACTIVE, objects.address_of("call_in_flight")]
     if _HAS_VECTORS and ask_first(kind):
         words[2:] = [call_slot, code.address("weft_call_eagerly")]
     return objects.new_wrapper(kind, native_layout.wrapper_base(), call_slot)

@@ -63,7 +63,7 @@ from . import (
     native_functions,
     native_layout,
     native_tensors,
-    native_text,
+    native_words,
     open_derivatives,
     open_plans,
 )
@@ -127,7 +127,7 @@ def _install():
     code = translated.load(*part(layout))
     address = code.struct_address("weft.runtime.eager.eager_call:WORDS")
     words = (ctypes.c_int64 * (struct_bytes(Words) // 8)).from_address(address)
-    packed = Packed(_first_words(address, ctypes.addressof(replay) + 8 * native_text.ACTIVE))
+    packed = Packed(_first_words(address, ctypes.addressof(replay) + 8 * native_words.ACTIVE))
     plans = offset_of(Words, "plans") // 8
     packed.words[plans : plans + N_PLANS] = _nothing().address
     first = offset_of(Words, "open") // 8

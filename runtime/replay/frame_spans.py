@@ -29,7 +29,7 @@ from ..state.exposure import has_exposed
 from ..state.marks import methods, pure_when, spanning
 from ..state.modes import autocasting, state
 from ..state.tensor import Tensor
-from . import native, native_layout, native_text
+from . import native, native_layout, native_words
 from .native_records import is_simple
 
 _MAX_LESSONS = 4  # of one object at one place, unless what was learned has been of use
@@ -164,7 +164,7 @@ class Guards:
     def __init__(self):
         self.modules, self.types, self.functions = set(), set(), set()
         # What operands are converted to in blocks of mixed precision no attribute tells.
-        self.rows = [(native_text.OF_DICT, None, autocasting, 0, [])]
+        self.rows = [(native_words.OF_DICT, None, autocasting, 0, [])]
 
     def cover(self, module, args):
         """The rows of a call of a module; None if it is not pure."""
@@ -176,7 +176,9 @@ class Guards:
 
     def _found(self):
         # A class that CPython gives no number to (3.12 and later give each a thousand) could change unseen.
-        return None if any(kind == native_text.OF_TYPE and not size for kind, _, _, size, _ in self.rows) else self.rows
+        return (
+            None if any(kind == native_words.OF_TYPE and not size for kind, _, _, size, _ in self.rows) else self.rows
+        )
 
     def _cover_tensors(self, found):
         """Whether these are tensors, and their methods weft's own: one of a user may do anything."""
@@ -197,12 +199,12 @@ class Guards:
         if type(groups) is not list or any(type(group) is not dict for group in groups):
             return None
         self._add_type(kind)
-        self._add(native_text.OF_ATTRIBUTES, optimizer, own)
-        self.rows.append((native_text.OF_LIST, None, groups, len(groups), [(None, group) for group in groups]))
+        self._add(native_words.OF_ATTRIBUTES, optimizer, own)
+        self.rows.append((native_words.OF_LIST, None, groups, len(groups), [(None, group) for group in groups]))
         for group in groups:
             if any(not _is_option(value) for name, value in group.items() if name not in ("params", "param_names")):
                 return None
-            self._add(native_text.OF_DICT, None, group)
+            self._add(native_words.OF_DICT, None, group)
         return self._found()
 
     def _cover(self, module, args):
@@ -228,9 +230,9 @@ class Guards:
         if functional is not None and not self._cover_functions(kind.forward, vars(functional)):
             return False
         self._add_type(kind)
-        self._add(native_text.OF_ATTRIBUTES, module, own)
+        self._add(native_words.OF_ATTRIBUTES, module, own)
         for table in tables:
-            self._add(native_text.OF_DICT, None, table)
+            self._add(native_words.OF_DICT, None, table)
         return all(child is None or self._cover(child, ()) for child in children.values())
 
     def _add(self, kind, thing, container):
@@ -241,7 +243,7 @@ class Guards:
             self.types.add(kind)
             # CPython numbers a class again, after a change, when somebody looks for an attribute.
             hasattr(kind, "forward")
-            self.rows.append((native_text.OF_TYPE, kind, None, native_layout.type_version(kind), []))
+            self.rows.append((native_words.OF_TYPE, kind, None, native_layout.type_version(kind), []))
 
     def _cover_functions(self, function, functional):
         """Add the functions of nn.functional that one calls, directly or not, which somebody may replace. Whether all
@@ -253,7 +255,7 @@ class Guards:
             if not _is_own_callable(value):
                 return False
             self.functions.add(name)
-            self.rows.append((native_text.OF_ITEM, None, functional, 1, [(name, value)]))
+            self.rows.append((native_words.OF_ITEM, None, functional, 1, [(name, value)]))
             is_there = type(value) is FunctionType and value.__globals__ is functional
             if is_there and not self._cover_functions(value, functional):
                 return False

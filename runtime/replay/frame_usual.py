@@ -25,7 +25,7 @@ from ..state.exposure import has_exposed, is_exposed
 from ..state.modes import frame_in_making, state
 from ..state.references import held
 from ..state.tensor import Tensor, pending_tensor
-from . import native, native_text
+from . import native, native_words
 from .frame_spans import Spans
 from .usual_arguments import is_result
 from .usual_arguments import picker as argument_picker
@@ -151,7 +151,7 @@ class UsualFrame(
         )
 
     def _use_native_methods(self):
-        names = [f"_{name}" if name in _PRIVATE else name for name in native_text.METHODS]
+        names = [f"_{name}" if name in _PRIVATE else name for name in native_words.METHODS]
         ends = [self.close, self._close_other, self._close_unusual, self._close_failed, self._close_after_error]
         ends += [self._begin_end, self._finish_end, self._accumulate_rest]
         methods = [self._run_for_native if name == "_run" else getattr(self, name) for name in names]

@@ -16,7 +16,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from ...compiler.emit.builder import Module
+from ...compiler.later import later
 from ...compiler.ops.arithmetic import add
 from ..code import kernels
 from ..eager.update import restore_steps
@@ -27,19 +27,7 @@ from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.storage import Storage
 from ..state.tensor import Tensor
-from . import (
-    native_attributes,
-    native_call,
-    native_changes,
-    native_in_flight,
-    native_inputs,
-    native_ops,
-    native_segments,
-    native_spans,
-    native_text,
-    native_updates,
-    native_views,
-)
+from . import native_words
 from .native_layout import NotFound, find_layout, wrapper_base
 from .native_records import (
     ProgramWords,
@@ -96,26 +84,12 @@ def key():
     return f"replay {layout()}"
 
 
-_PARTS = (
-    native_attributes,
-    native_call,
-    native_changes,
-    native_in_flight,
-    native_inputs,
-    native_ops,
-    native_segments,
-    native_spans,
-    native_updates,
-    native_views,
-)
-
-
 def text():
-    module = Module()
-    native_text.write_shared(module, layout())
-    for part in _PARTS:
-        part.write(module, layout())
-    return str(module)
+    return _write(layout())
+
+
+# Imported only where no cache has the code.
+_write = later("runtime.replay.native_writing:text")
 
 
 def address_of(name):
@@ -148,7 +122,7 @@ def is_asked(tensor):
 
 @functools.cache
 def _constants():
-    t, words = native_text, np.zeros(native_text.N_WORDS, np.uint64)
+    t, words = native_words, np.zeros(native_words.N_WORDS, np.uint64)
     fixed = {
         t.STATE: state, t.MODE: type(state).grad_enabled, t.DTYPE: type(state).default_dtype,
         t.NONE: None, t.TRUE: True, t.FALSE: False, t.TUPLE: tuple, t.LIST: list, t.DICT: dict, t.TENSOR: Tensor,
@@ -179,7 +153,7 @@ def _address(name):
 @functools.cache
 def install():
     """The words that native code shares, once calling an op goes through native code."""
-    t = native_text
+    t = native_words
     find = ctypes.PYFUNCTYPE(ctypes.c_void_p)(address_of("shared_words"))
     words = (ctypes.c_size_t * t.N_SHARED).from_address(find())
     words[t.SHARED_API :] = list(map(_address, t.FUNCTIONS))
@@ -196,7 +170,7 @@ def _call_natively(words, name):
     owner, function = own_calls[name]
     # Somebody may have put something else in the way.
     if owner.__dict__["__call__"] is function:
-        words[native_text.CALLABLES + native_text.CALLABLE_NAMES.index(name)] = id(function)
+        words[native_words.CALLABLES + native_words.CALLABLE_NAMES.index(name)] = id(function)
         new = new_wrapper(owner, wrapper_base(), address_of(name))
         owner.__call__ = _wrappers.setdefault(name, new)
 
@@ -222,7 +196,7 @@ new_wrapper = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_voi
 def deactivate():
     """The usual call in flight, if there is one, has departed: what native code is not asked goes the Python way."""
     if layout() is not None:
-        install()[native_text.ACTIVE] = 0
+        install()[native_words.ACTIVE] = 0
 
 
 def _not_run(ended):
@@ -234,8 +208,8 @@ class NativeReplay:
     """The words of one UsualFrame, and its methods in native form. Holds all whose addresses the words are."""
 
     def __init__(self, frame, methods, ends, learn):
-        """The Python methods: in the order of native_text.METHODS, those that end a call, one that learns a span."""
-        t = native_text
+        """The Python methods: in the order of native_words.METHODS, those that end a call, one that learns a span."""
+        t = native_words
         self.shared = install()
         self.words = words = _constants().copy()
         self.held, self.whole = [methods, ends, learn], None
@@ -273,7 +247,7 @@ class NativeReplay:
         self.functions = [_new_builtin(ctypes.byref(_definition(name)), words, None) for name in t.METHODS]
 
     def _take_program(self, frame):
-        t, words = native_text, self.words
+        t, words = native_words, self.words
         words[t.N_NUMBERS], words[t.NEW_ARRAY] = frame.n_numbers, _new_array_address()
         words[t.ARRAYS] = id(frame.arrays)
         made = [vid for segment in frame.segments for vid in segment.made]
@@ -294,7 +268,7 @@ class NativeReplay:
         """Where the words of a read in the middle are; 0 if Python does it."""
         if not segment.is_native:
             return 0
-        t, words = native_text, self.words.copy()
+        t, words = native_words, self.words.copy()
         self.held.append(words)
         for word in (t.N_ENTRIES, t.N_SEGMENTS):
             words[word] = 0
@@ -311,26 +285,26 @@ class NativeReplay:
     def make_ends_with(self, end):
         """From now on the functions of this object make what stands for the call, and open it."""
         self.held.append(end)
-        self.words[native_text.MAKE_END : native_text.MAKE_END + 2] = list(map(id, end.functions))
+        self.words[native_words.MAKE_END : native_words.MAKE_END + 2] = list(map(id, end.functions))
 
     def take_whole(self, whole):
         """From now on calls like this begin with asking a WholeCall for their results; None: with their Python."""
-        self.words[native_text.WHOLE], self.whole = 0, whole
-        self.words[native_text.WHOLE] = 0 if whole is None else id(whole.function)
+        self.words[native_words.WHOLE], self.whole = 0, whole
+        self.words[native_words.WHOLE] = 0 if whole is None else id(whole.function)
 
     # --- spans (frame_spans.py) -------------------------------------------------------------------------------------
     def add_call(self, start, key, enabled, guards, appended, numbers, end, result, roots, fresh):
         """From now on a call of this object at this position, of these numbers, leads to `end` if the guards hold.
         fresh: as fresh_of_span has it; None stands for its number."""
         held = [appended]
-        codes = table_of(held, [(native_text.FRESH_CODE if n is None else n,) for n in numbers], 1)
+        codes = table_of(held, [(native_words.FRESH_CODE if n is None else n,) for n in numbers], 1)
         rest = id(enabled), end, result, id(appended), *table_of(held, roots, 2), 0, *fresh_of_span(held, fresh)
         self._add_span(start, key, held, guards, codes, rest)
 
     def add_step(self, start, optimizer, guards, updates):
         """From now on a step of the optimizer at this position makes these updates if the guards hold."""
         held = [updates]
-        rows = table_of(held, [map(id, update) for update in updates], native_text.UPDATE_WORDS)
+        rows = table_of(held, [map(id, update) for update in updates], native_words.UPDATE_WORDS)
         self._add_span(start, optimizer, held, guards, rows, (0, start + len(updates)))
 
     def refuse_span(self, start, key):
@@ -340,7 +314,7 @@ class NativeReplay:
     def uses(self, start, key):
         """How often the span of this object at this position was taken."""
         spans = self.spans.get(start)
-        return 0 if spans is None or id(key) not in spans else int(self._row_of(start, key)[native_text.USES])
+        return 0 if spans is None or id(key) not in spans else int(self._row_of(start, key)[native_words.USES])
 
     def _row_of(self, start, key):
         place = list(self.spans[start]).index(id(key))
@@ -348,7 +322,7 @@ class NativeReplay:
 
     def _add_span(self, start, key, held, guards, codes, rest):
         """In place of the one that the key had here."""
-        t = native_text
+        t = native_words
         rows = [words_of_guard(held, *guard) for guard in guards]
         row = (id(key), *codes, *table_of(held, rows, t.GUARD_WORDS), *rest)
         self._set_spans(start, self.spans.get(start, {}) | {id(key): (row, [key, guards, *held])})
@@ -361,7 +335,7 @@ class NativeReplay:
 
     def _set_spans(self, start, spans):
         """What native code can see is held at every moment, because an exception may come at any."""
-        t, tables, entry = native_text, [], self.entries[start]
+        t, tables, entry = native_words, [], self.entries[start]
         address, n = table_of(tables, [row for row, _ in spans.values()], t.SPAN_WORDS)
         self.held_before = self.spans.get(start), self.span_tables.get(start)
         entry[t.N_SPANS] = 0

@@ -2,7 +2,7 @@
 when in doubt."""
 
 from ...compiler.emit.builder import F64, I32, I64, PTR
-from . import native_text as t
+from . import native_words as t
 from .native_text import Helper
 
 

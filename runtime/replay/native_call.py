@@ -2,7 +2,7 @@
 
 from ...compiler.emit.builder import F64, I32, I64, PTR, Reg
 from . import native_changes, native_inputs, native_segments, native_views
-from . import native_text as t
+from . import native_words as t
 from .native_text import NULL, Method
 
 

@@ -3,7 +3,7 @@
 from ...compiler.emit.builder import I32, I64
 from ..programs.places import WRITEABLE
 from . import native_attributes
-from . import native_text as t
+from . import native_words as t
 from .native_in_flight import InFlight
 from .native_inputs import enter_fresh
 from .native_ops import take_numbers

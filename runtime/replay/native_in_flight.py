@@ -1,7 +1,8 @@
 """IR text of C functions that ask the usual call in flight something, for native code that is translated."""
 
 from ...compiler.emit.builder import PTR
-from .native_text import ACTIVE, FRAME, FRAME_NAME, METHODS, NULL, SLOW, THREAD, Function
+from .native_text import NULL, Function
+from .native_words import ACTIVE, FRAME, FRAME_NAME, METHODS, SLOW, THREAD
 
 
 def write(module, layout):

@@ -3,7 +3,7 @@ call."""
 
 from ...compiler.emit.builder import I8, I32, I64, PTR
 from ..programs.places import STRIDED
-from . import native_text as t
+from . import native_words as t
 from .native_text import NULL, Helper
 
 _SMALL = 1 << 16  # bytes that are copied here

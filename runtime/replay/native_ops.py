@@ -2,7 +2,7 @@
 
 from ...compiler.emit.builder import I32, I64, PTR
 from . import native_attributes
-from . import native_text as t
+from . import native_words as t
 from .native_inputs import enter_fresh
 from .native_text import NULL, Callable, Method
 

@@ -1,4 +1,4 @@
-"""The records of a usual call in words: what native code (native_text.py) reads in place of objects.
+"""The records of a usual call in words: what native code (native_words.py) reads in place of objects.
 
 What words point to is held by the list `held`.
 """
@@ -12,7 +12,7 @@ from ...compiler.ops.view import select
 from ..programs.places import WRITEABLE, Place, words_of
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE, new_counter
 from ..state.aligned import is_large, new_array
-from . import native_text
+from . import native_words
 
 _SELECTED = "axis", "index"  # attributes of select
 
@@ -48,7 +48,7 @@ def words_of_argument(held, key, kind, is_read, may_have_history=False):
         held.append(kind)
         return 0, id(kind)
     shape, dtype, flag, leaf, strides = key
-    with_history = native_text.WITH_HISTORY + id(flag) if may_have_history and flag else 0
+    with_history = native_words.WITH_HISTORY + id(flag) if may_have_history and flag else 0
     return *words_of(Place(shape, dtype, strides, False), held), id(flag) if leaf else with_history, 0, is_read
 
 
@@ -70,7 +70,7 @@ def words_of_entry(held, entry):
     if entry.op is not UPDATE:
         root = -1 if entry.root is None else entry.root
         row += [entry.vid, any(c < 0 for c in entry.operands), 0, 0, 0, 0, root]
-        row += [*[0] * (native_text.FRESH - len(row)), *_fresh(held, entry)]
+        row += [*[0] * (native_words.FRESH - len(row)), *_fresh(held, entry)]
         return row if entry.op is not row_op else [id(select), *row[1:], _place(held, entry)]
     rule, n_rows, n_numbers, flags = entry.attributes
     targets = entry.update.targets
@@ -96,18 +96,18 @@ def is_simple(entry):
 
 def _change_entry(held, entry):
     """Of a change in place: nothing calls its op, `inplace_again` finds the record of it."""
-    codes, row = _codes(entry), [0] * native_text.ENTRY_WORDS
+    codes, row = _codes(entry), [0] * native_words.ENTRY_WORDS
     held.append(codes)
-    row[native_text.ROOT] = -1
+    row[native_words.ROOT] = -1
     row[1:6] = id(entry.attributes), id(entry.grad_enabled), len(codes), codes.ctypes.data, entry.vid
-    row[native_text.HAS_NUMBERS] = any(c < 0 for c in entry.operands)
-    row[native_text.CHANGE : native_text.PLACE] = _change(held, entry.change), *_fresh(held, entry)
+    row[native_words.HAS_NUMBERS] = any(c < 0 for c in entry.operands)
+    row[native_words.CHANGE : native_words.PLACE] = _change(held, entry.change), *_fresh(held, entry)
     return row
 
 
 def _fresh(held, entry):
     rows = [(vid, position, *_rest_of_fresh(held, entry, vid, key)) for vid, position, key in entry.fresh]
-    return table_of(held, rows, native_text.FRESH_WORDS)
+    return table_of(held, rows, native_words.FRESH_WORDS)
 
 
 def _rest_of_fresh(held, entry, vid, key):
@@ -119,14 +119,14 @@ def fresh_of_span(held, fresh):
     """What comes in with a span: (place among its arguments, entry, number, key) each, which native code knows of an
     entry alone too."""
     rows = [(vid, place, *_rest_of_fresh(held, entry, vid, key)) for place, entry, vid, key in fresh]
-    return table_of(held, rows, native_text.FRESH_WORDS)
+    return table_of(held, rows, native_words.FRESH_WORDS)
 
 
 def _codes(entry):
     """The operands of an entry; of a tensor from outside that comes in with it, a code of its own."""
     codes = np.array(entry.operands, np.int64)
     for _, position, _ in entry.fresh:
-        codes[position] = native_text.FRESH_CODE
+        codes[position] = native_words.FRESH_CODE
     return codes
 
 
@@ -141,7 +141,7 @@ def _change(held, change):
     for number, meta in zip(numbers, (change.old_meta, change.meta)):
         row += [id(number), id(meta), id(meta.requires_grad)]
     row += [change.given, len(change.shown)]
-    return table_of(held, [row], native_text.CHANGE_WORDS)[0]
+    return table_of(held, [row], native_words.CHANGE_WORDS)[0]
 
 
 def _backward_entry(held, entry):
@@ -198,7 +198,7 @@ class ProgramWords:
 
     def fill(self, words, program, live):
         """The words of a program whose first outputs are these values. Without one they stay as they are."""
-        t, held = native_text, self.held
+        t, held = native_words, self.held
         counter = new_counter() if program is None else program.counter
         words[t.PROGRAM_CALLS] = counter.buffer_info()[0]
         held += [program, counter]

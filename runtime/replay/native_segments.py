@@ -4,8 +4,8 @@ A segment has words like those of a call, of which `weft_run` runs the program: 
 """
 
 from ...compiler.emit.builder import I32, I64, PTR
-from . import native_text as t
 from . import native_views
+from . import native_words as t
 from .native_text import NULL, Method
 
 

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 from ...compiler.emit.builder import I32, I64
 from . import native_attributes
-from . import native_text as t
+from . import native_words as t
 from .native_text import NULL, Helper, Method
 
 

@@ -5,7 +5,7 @@ NumPy what the view is.
 """
 
 from ...compiler.emit.builder import I32, I64, PTR
-from . import native_text as t
+from . import native_words as t
 from .native_changes import give_storage
 from .native_text import NULL, Helper
 

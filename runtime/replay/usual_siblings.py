@@ -8,7 +8,7 @@ outcomes of an `if`, the same step for several models.
 from weakref import WeakKeyDictionary
 
 from ..state.aligned import owner_of
-from . import native, native_text
+from . import native, native_words
 from .usual_depart import begin_taking_over
 
 
@@ -119,8 +119,8 @@ def _swap(call, other, vid):
 def _pass_on(before, after):
     """Native code asks the words of the other frame from now on, in the same thread and modes."""
     if after is not None:
-        for word in (native_text.MODES, native_text.THREAD):
+        for word in (native_words.MODES, native_words.THREAD):
             after.words[word] = before.words[word]
         shared = native.install()
-        if shared[native_text.ACTIVE]:
-            shared[native_text.ACTIVE] = after.words.ctypes.data
+        if shared[native_words.ACTIVE]:
+            shared[native_words.ACTIVE] = after.words.ctypes.data

@@ -22,7 +22,7 @@ from ..programs.program import captures
 from ..state.modes import autocasting, watching
 from ..state.tensor import Tensor
 from . import native as objects
-from . import native_text
+from . import native_words
 from .native_reads import ReadWords, read_words, require_same
 from .object_layout import layout_of_objects
 from .usual_whole import steps_of
@@ -54,10 +54,10 @@ class View(Struct):
 
 
 class CallWords(Struct):
-    """The first words of the replay's own (native_text.py)."""
+    """The first words of the replay's own (native_words.py)."""
 
     position: I64
-    unused: Inline(I64, native_text.DEPARTED - 1)
+    unused: Inline(I64, native_words.DEPARTED - 1)
     departed: I64
 
 
