@@ -109,7 +109,8 @@ def forms(op):
 
 def _collected():
     found = {"": {}, "special": {}, "Tensor": {}}
-    for op in TABLE.values():
+    # What comes later spells none.
+    for op in TABLE.loaded():
         for path, name, function in forms(op) if op.spelling else ():
             found[path][name] = function
     return found

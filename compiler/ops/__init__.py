@@ -1,46 +1,70 @@
-"""The op table. Importing this package fills `TABLE`; table.py says what an entry holds."""
+"""The op table; table.py says what an entry holds. Importing this package fills `TABLE` with what most programs use;
+modules of LATER are imported for whoever asks for one of their entries, or for all."""
 
+from ..later import imported
 from . import (
     arithmetic,
-    attention,
     bessel,
     comparison,
     complex_numbers,
     contraction,
-    convolution,
     cylinder,
-    decompositions,
     derived,
     division,
-    fourier,
     indexing,
-    linear_algebra,
     neural,
-    normalization,
     ordering,
     orthogonal,
     pointwise,
-    pooling,
     random,
-    recurrent,
     reduction,
     reinterpreted,
     rows,
-    scan,
     scattering,
     source,
     special,
     spelling,
     statistics,
     strided,
-    symmetric,
     transcendental,
     view,
-    windows,
 )
 from .table import TABLE, Meta, Op, OpError, Sample
 
-OWN = frozenset(TABLE)  # not what users add
+# The entries of modules that are imported later: few programs use them that do not import what is made of them.
+LATER = {
+    "attention": """
+        attention_rows masked_attention_rows attention_cotangents masked_attention_cotangents
+        attention_gradient_in_products attention_gradient attention
+    """,
+    "convolution": "convolution convolution_input convolution_weight",
+    "decompositions": """
+        settled_phase linalg_qr geqrf linalg_eigh linalg_eigvalsh linalg_svd linalg_svdvals lu_order
+        lu_factor_by_elimination linalg_lu_factor
+    """,
+    "direct_convolution": "direct_convolution direct_convolution_input direct_convolution_weight",
+    "eigenvalues": "linalg_eig linalg_eigvals",
+    "fourier": "fft_c2c fft_r2c fft_c2r",
+    "linear_algebra": """
+        inv_by_lapack linalg_inv cofactors_by_lapack cofactors det_by_lapack linalg_det slogdet_by_lapack
+        linalg_slogdet solve_by_lapack linalg_solve solve_triangular_by_lapack solve_triangular cholesky_by_lapack
+        linalg_cholesky linalg_pinv linalg_lstsq matrix_exp
+    """,
+    "normalization": "batch_norm group_norm normalized",
+    "packed": "result",
+    "pooling": "max_pool_index max_pool window_sum",
+    "recurrent": "rnn_gradient lstm_gradient gru_gradient rnn lstm gru",
+    "scan": """
+        cumsum_rows cumsum_columns cumsum recurrence_rows recurrence_columns recurrence cumprod_rows cumprod_columns
+        cumprod logcumsumexp_rows logcumsumexp cummax_index_by_numpy cummax_index_rows cummax_index
+        cummin_index_by_numpy cummin_index_rows cummin_index
+    """,
+    "small_matrices": "succeeded cholesky_rows triangular_rows solve_rows pivots_rows lu_rows cofactors_rows",
+    "symmetric": "linalg_ldl_factor ldl_solve",
+    "windows": "windows overlap_add",
+}
+TABLE.later.update({name: f"{__name__}.{module}" for module, names in LATER.items() for name in names.split()})
+OWN = frozenset([*(op.name for op in TABLE.loaded()), *TABLE.later])  # not what users add
 
 __all__ = [
     "OWN",
@@ -86,3 +110,9 @@ __all__ = [
     "view",
     "windows",
 ]
+
+
+def __getattr__(name):
+    if name in LATER:
+        return imported(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

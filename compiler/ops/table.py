@@ -42,13 +42,68 @@ An entry holds every fact about one op, in this order:
 Ops are called like functions on tensors or graph values; the first tensor-like operand says how (`apply_op`).
 """
 
+import sys
 from functools import partial
 
 import numpy as np
 
+from ..later import imported
 from ..plain import Plain
 
-TABLE = {}
+
+class Table(dict):
+    """The entries by their names. Those of modules that come later are there for whoever asks for one of them, or goes
+    through all: their modules are imported then."""
+
+    def __init__(self):
+        super().__init__()
+        self.later = {}  # name of an entry -> its module
+
+    def loaded(self):
+        """The entries whose modules are imported."""
+        return dict.values(self)
+
+    def is_taken(self, name):
+        """Whether an entry has this name, or will have it, other than of the module that is being imported."""
+        return dict.__contains__(self, name) or name in self.later and self.later[name] not in sys.modules
+
+    def __missing__(self, name):
+        if name not in self.later:
+            raise KeyError(name)
+        imported(self.later[name])
+        return dict.__getitem__(self, name)
+
+    def __contains__(self, name):
+        return dict.__contains__(self, name) or name in self.later
+
+    def get(self, name, default=None):
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def __len__(self):
+        return dict.__len__(self._whole())
+
+    def __iter__(self):
+        return dict.__iter__(self._whole())
+
+    def keys(self):
+        return dict.keys(self._whole())
+
+    def values(self):
+        return dict.values(self._whole())
+
+    def items(self):
+        return dict.items(self._whole())
+
+    def _whole(self):
+        for module in {*self.later.values()}:
+            imported(module)
+        return self
+
+
+TABLE = Table()
 
 
 class Meta(Plain):
@@ -230,7 +285,7 @@ ON_REGISTER, ON_UNREGISTER = [], []
 
 def register(op):
     """Add an entry to the table. The name must be new."""
-    if op.name in TABLE:
+    if TABLE.is_taken(op.name):
         raise ValueError(f"op {op.name} is already in the table")
     if op.kernel is None and op.kind not in ("composite", "library"):
         raise ValueError(f"op {op.name}: an entry of kind {op.kind} names its kernel (compiler/kernels/)")
