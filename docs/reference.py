@@ -5,6 +5,8 @@ python docs/reference.py            then read the difference: it is what the exa
 
 import ast
 import io
+import subprocess
+import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -109,9 +111,27 @@ def inplace_text():
     return INPLACE.format(path="Tensor") + "\n" + "\n\n".join(inplace_entries()) + "\n"
 
 
+# --- docstrings of what comes with weft ------------------------------------------------------------------------------
+# In a process of its own, in which they have not been completed.
+DOCSTRINGS = """
+import importlib, sys, types
+sys.modules["weft.attached"] = types.SimpleNamespace(attach_to_loaded=lambda: None)
+import weft
+del sys.modules["weft.attached"]
+sys.stdout.reconfigure(encoding="utf-8")
+sys.stdout.write(importlib.import_module("weft.attached").text_of_loaded())
+"""
+
+
+def docstrings_text():
+    made = subprocess.run([sys.executable, "-c", DOCSTRINGS], check=True, capture_output=True, encoding="utf-8")
+    return made.stdout
+
+
 if __name__ == "__main__":
     for path in sorted(FOLDER.glob("*.txt")):
         weft.manual_seed(0)
         path.write_text(refresh(path.read_text(encoding="utf-8")), encoding="utf-8")
     reference.forget()
     (FOLDER / "inplace.txt").write_text(inplace_text(), encoding="utf-8")
+    (FOLDER.parent / "docstrings.txt").write_text(docstrings_text(), encoding="utf-8")

@@ -10,7 +10,12 @@ Start reading in docs/architecture.md.
 
 from math import e, inf, nan, pi
 
-from . import absent, inplace, methods, public, reference
+from .uncollected import uncollected as _uncollected
+
+with _uncollected():
+    from . import methods  # most of all comes with it
+
+from . import absent, attached, inplace, public
 from .compiler.dtypes import DType as dtype
 from .compiler.dtypes import (
     bfloat16,
@@ -54,17 +59,17 @@ for _name in (*absent.taking_out(""), "lu", "norm", "tensordot"):
 for _module in _FAMILIES:
     _put_doors("", globals(), _module.PUBLIC)
 
-from . import autograd, compiler  # noqa: E402
+from . import autograd, compiler
 
 for _name in {*(f"{_name}_" for _name in inplace.FUNCTIONS), *(_name for _name in _FORMS[""] if _name[-1] == "_")}:
     globals()[_name] = getattr(Tensor, _name)
-from .amp import autocast  # noqa: E402
-from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
-from .importing import as_torch  # noqa: E402
-from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state  # noqa: E402
-from .runtime.code.cache import clear_cache, fill_cache  # noqa: E402
-from .runtime.eager.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402
-from .version import __version__, weft_version  # noqa: E402
+from .amp import autocast
+from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
+from .importing import as_torch
+from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state
+from .runtime.code.cache import clear_cache, fill_cache
+from .runtime.eager.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from .version import __version__, weft_version
 
 float, double, half, long, int, short = float32, float64, float16, int64, int32, int16
 cfloat, cdouble = complex64, complex128
@@ -98,5 +103,5 @@ def set_default_dtype(d):
     _set_default_dtype(_dtype_of(d))
 
 
-reference.attach_to_loaded()
+attached.attach_to_loaded()
 _remember_methods(Tensor)

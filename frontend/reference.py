@@ -168,18 +168,19 @@ _attached = []
 told_of_modules = []  # functions that are called when a module has come later
 
 
-def attach_to_loaded():
-    """Complete the docstrings of the modules that are imported with weft, and of classes in them: in the order of the
-    paths, by which the first says what a name that several have is for."""
+def begin():
+    """From now on what is imported is attached as it comes (`document`): all that comes with weft is there."""
     _attached.append(True)
-    for path in _texts():
-        home = _loaded(path)
-        if home is not None:
-            attach(path, home)
     forget()
 
 
-def _loaded(path):
+def loaded_homes():
+    """[(path, module or class)] of those that are there: in the order of the paths, by which the first says what a name
+    that several have is for."""
+    return [(path, home) for path in _texts() if (home := loaded(path)) is not None]
+
+
+def loaded(path):
     """The module or class at a path, without importing anything; None if it is not there yet."""
     source = PATHS.get(path, path).split(" ")[0].partition(":")[0]
     module = _module(path) or _module(source)
@@ -199,26 +200,20 @@ def document(path, module):
         told()
     attach(path, sys.modules[module])
     for inner in _texts() if path else ():
-        home = _loaded(inner) if inner.startswith(f"{path}.") else None
+        home = loaded(inner) if inner.startswith(f"{path}.") else None
         if home is not None:
             attach(inner, home)
 
 
 def attach(path, home):
     """Complete the docstrings of a module's or class's names."""
-    # What stands there, without its being looked up as on an instance.
-    names = {}
-    for kind in reversed(home.__mro__) if isinstance(home, type) else (home,):
-        names.update(vars(kind))
-    nameless = []
+    names, nameless = names_of(home), []
     for place in (path, *_ELSEWHERE.get(path, ())):
         for entry in entries_at(place):
             for name in entry.names:
-                value = names.get(name)
-                if type(value) is not FunctionType:
-                    value = getattr(value, "__func__", value)
-                    if not (callable(value) or isinstance(value, property)):
-                        continue
+                value = documented(names, name)
+                if value is None:
+                    continue
                 _complete(value, entry)
                 if type(value) is FunctionType:
                     if _is_nameless(value):
@@ -226,6 +221,24 @@ def attach(path, home):
                     _place(value, name, path, home)
     if nameless:
         _give_names(nameless, names)
+
+
+def names_of(home):
+    """What stands in a module or class, without its being looked up as on an instance."""
+    names = {}
+    for kind in reversed(home.__mro__) if isinstance(home, type) else (home,):
+        names.update(vars(kind))
+    return names
+
+
+def documented(names, name):
+    """The function, class or property of this name; None if it is nothing that has a docstring of its own."""
+    value = names.get(name)
+    if type(value) is not FunctionType:
+        value = getattr(value, "__func__", value)
+        if not (callable(value) or isinstance(value, property)):
+            return None
+    return value
 
 
 def _is_nameless(function):
@@ -269,8 +282,20 @@ def _complete(value, entry):
     if not more or not head:
         value.__doc__ = head or more
         return
+    value.__doc__ = joined(head, more)
+
+
+def joined(head, more):
+    """A docstring and what is added to it, as far to the right as its other paragraphs."""
+    margin = _margin(head)
+    return f"{head}\n\n{margin}" + (more.replace("\n", f"\n{margin}") if margin else more)
+
+
+def added(head, whole):
+    """What `joined` has added."""
+    return whole[len(head) + 2 + len(_margin(head)) :].replace(f"\n{_margin(head)}", "\n")
+
+
+def _margin(head):
     _, is_long, last = head.rpartition("\n")
-    if is_long:  # as far to the right as its other paragraphs
-        margin = last[: len(last) - len(last.lstrip())]
-        more = margin + more.replace("\n", f"\n{margin}")
-    value.__doc__ = f"{head}\n\n{more}"
+    return last[: len(last) - len(last.lstrip())] if is_long else ""

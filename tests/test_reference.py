@@ -134,6 +134,14 @@ def test_the_written_examples_of_in_place_forms_are_those_of_their_functions():
     assert written == module.inplace_text(), "run python docs/reference.py"
 
 
+def test_the_docstrings_of_what_comes_with_weft_are_found_out_beforehand():
+    spec = importlib.util.spec_from_file_location("reference_text", ROOT / "docs" / "reference.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    written = (FOLDER.parent / "docstrings.txt").read_text(encoding="utf-8")
+    assert written == module.docstrings_text(), "run python docs/reference.py"
+
+
 # --- what is public ---------------------------------------------------------------------------------------------------
 def test_completion_shows_the_public_names_alone():
     shown = dir(weft)

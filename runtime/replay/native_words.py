@@ -1,4 +1,4 @@
-"""The numbers of the words that native code of usual calls reads in place of objects: those of the module, of a call, of
+"""The numbers of the words that native code of usual calls reads in place of objects: of those of the module, a call,
 an entry, a change, a span, a guard, of values and results.
 
 native.py and native_records.py fill them in; native_text.py and the files beside it write the code that reads them.
