@@ -35,8 +35,10 @@ from .compiler.dtypes import dtype_of as _dtype_of
 from .compiler.ops.table import OpError, OutOfRange
 from .families import FAMILIES as _FAMILIES
 from .kinds import put_doors as _put_doors
+from .later_families import TAKING_OUT as _TAKING_OUT
 from .numpy_words import understanding as _understanding
 from .out import taking_out as _taking_out
+from .paths import FAMILY_OF_FUNCTION as _COME_LATER
 from .runtime.code.threads import get_num_threads, set_num_threads
 from .runtime.eager.node import BaseNode as _BaseNode
 from .runtime.eager.node import Node as _Node
@@ -53,7 +55,7 @@ from .spelled import FORMS as _FORMS
 globals().update(_FORMS[""])
 for _module in _FAMILIES:
     globals().update({name: _understanding(name, getattr(_module, name)) for name in _module.PUBLIC})
-for _name in (*absent.taking_out(""), "lu", "norm", "tensordot"):
+for _name in _TAKING_OUT:
     if _name in globals():
         globals()[_name] = _taking_out(_name, globals()[_name])
 for _module in _FAMILIES:
@@ -62,7 +64,8 @@ for _module in _FAMILIES:
 from . import autograd, compiler
 
 for _name in {*(f"{_name}_" for _name in inplace.FUNCTIONS), *(_name for _name in _FORMS[""] if _name[-1] == "_")}:
-    globals()[_name] = getattr(Tensor, _name)
+    if _name not in _COME_LATER:
+        globals()[_name] = getattr(Tensor, _name)
 from .amp import autocast
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
 from .importing import as_torch

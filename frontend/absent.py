@@ -13,12 +13,13 @@ from opcode import opmap
 from os.path import dirname, join
 
 from .compiler.later import imported
-from .paths import LATER, LAZY, PARENTS, PATHS
+from .paths import FAMILY_OF_FUNCTION, LATER, LAZY, PARENTS, PATHS
 from .reference import document
 
 _ROOT = __name__.partition(".")[0]
 PYTORCH = "PyTorch 2.13"
 _IMPORT_FROM = opmap["IMPORT_FROM"]
+joining = []  # of later_families.py: the function that gives weft the names of a family
 
 # What will not come, with the reason: names as "module.name", "module" for all of it, or "name" wherever it is.
 _OTHER_DEVICES = "weft computes on the CPU"
@@ -122,6 +123,9 @@ def attribute_of(module, names=None):
     def __getattr__(name):
         inner = f"{path}.{name}" if path else name
         # First, because PyTorch has a function autograd.gradcheck in a module of that name.
+        if inner in FAMILY_OF_FUNCTION:
+            joining[0](FAMILY_OF_FUNCTION[inner])
+            return vars(sys.modules[_ROOT])[name]
         if inner in LATER:
             source = f"{_ROOT}.{LATER[inner]}"
             value = vars(imported(source))[name]

@@ -19,6 +19,7 @@ import threading
 from types import FunctionType
 
 from .absent import names_in
+from .later_families import join_all
 from .overriding import (
     ALL,
     KEPT,
@@ -286,6 +287,7 @@ def open_doors():
     """Let every public function ask, if it does not yet."""
     if _opened:
         return
+    join_all()
     with _changing:
         if not _opened:
             _watch_no_more()
@@ -421,13 +423,10 @@ def _watch_no_more():
 
 
 def attach():
-    """Give Tensor what its subclasses have from it, and begin to look. Its methods become functions of their own:
-    `Tensor.add` and `weft.add` are two keys for who tells them apart."""
+    """Give Tensor what its subclasses have from it, and begin to look. Its methods become functions of their own."""
     for name, function in vars(Tensor).copy().items():
         if type(function) is FunctionType:
-            if "<" in function.__qualname__:  # made by another function
-                function.__name__ = function.__qualname__ = name
-            own = marks.copied(function)
+            own = marks.own_method(name, function)
             own.__name__ = _NAMES.get(name, name)
             setattr(Tensor, name, own)
     setattr(Tensor, OWN, classmethod(by_default))

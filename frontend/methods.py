@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import by_python, doors, inplace, pickling, reshaping, shaping, tensor_hooks, tensor_methods
+from . import by_python, doors, inplace, later_families, pickling, reshaping, shaping, tensor_hooks, tensor_methods
 from . import functions as f
 from .autograd import backward as run_backward
 from .compiler.dtypes import bfloat16
@@ -436,6 +436,7 @@ def attach():
     pickling.attach()
     inplace.attach(FAMILIES)
     reshaping.attach()
+    later_families.attach()
     doors.attach()
 
 

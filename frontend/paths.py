@@ -216,7 +216,62 @@ _LATER = [
         """,
     ),
 ]
-LATER = {name: module for module, names in _LATER for name in names.split()}
+# Families of functions that few programs use: (names of functions, of functions that are methods too, of methods).
+LATER_FAMILIES = {
+    "added_products": ("", "addbmm addmm addmv addr baddbmm", "addbmm_ addmm_ addmv_ addr_ baddbmm_"),
+    "copies": (
+        """
+        adjoint alias_copy as_strided_copy detach detach_copy diagonal_copy empty_permuted empty_strided expand_copy
+        fill logspace permute_copy scalar_tensor select_copy slice_copy split_copy split_with_sizes_copy
+        squeeze_copy t_copy transpose_copy unbind_copy unfold_copy unsqueeze_copy view_copy
+        """,
+        "as_strided_scatter narrow_copy nonzero_static unsafe_chunk unsafe_split unsafe_split_with_sizes",
+        "new_empty_strided",
+    ),
+    "draws": ("binomial poisson", "", "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ random_"),
+    "matrices": (
+        "lobpcg lu_unpack matrix_rank pca_lowrank svd_lowrank",
+        """
+        cholesky cholesky_inverse cholesky_solve det geqrf inverse logdet lu lu_solve matrix_exp matrix_power norm
+        orgqr ormqr pinverse qr slogdet svd triangular_solve
+        """,
+        "",
+    ),
+    "ordering": (
+        "bucketize histogramdd isin searchsorted",
+        """
+        argsort bincount histc histogram kthvalue median mode msort multinomial nanmedian nanquantile quantile sort
+        topk unique unique_consecutive
+        """,
+        "",
+    ),
+    "placing": (
+        "",
+        """
+        argwhere diagonal_scatter index_copy index_fill index_put index_reduce masked_scatter masked_select put
+        scatter_reduce select_scatter slice_scatter take take_along_dim
+        """,
+        "index_copy_ index_fill_ index_put_ index_reduce_ masked_scatter_ put_ scatter_reduce_",
+    ),
+    "products": ("cdist chain_matmul einsum pdist tensordot", "corrcoef cov cross dist ger kron vdot", ""),
+    "reductions": ("", "aminmax nanmean nansum renorm", "renorm_"),
+    "scans": (
+        "cumulative_trapezoid gradient trapezoid trapz",
+        "cummax cummin cumprod cumsum logcumsumexp",
+        "cumprod_ cumsum_",
+    ),
+    "short_time": ("", "istft stft", ""),
+    "spectral_windows": ("bartlett_window blackman_window hamming_window hann_window kaiser_window", "", ""),
+}
+FAMILY_OF_METHOD = {
+    name: family for family, (_, both, methods) in LATER_FAMILIES.items() for name in f"{both} {methods}".split()
+}
+FAMILY_OF_FUNCTION = {
+    name: family for family, (functions, both, _) in LATER_FAMILIES.items() for name in f"{functions} {both}".split()
+}
+# PyTorch has these in-place forms as functions, too.
+FAMILY_OF_FUNCTION |= {name: FAMILY_OF_METHOD[name] for name in ("addmv_", "index_put_")}
+LATER = {name: module for module, names in _LATER for name in names.split()} | FAMILY_OF_FUNCTION
 PATHS = {path: source for source, paths in _TABLE for path in paths.split()}
 PARENTS = {path.rpartition(".")[0] for path in PATHS}
 

@@ -38,7 +38,7 @@ def public_names(path):
     home = resolve(path)
     below = _modules_below(path)
     offered = {*names_in(path), *OWN.get(path, ()), *FORMS.get(path, ())}
-    names = {name for name in offered if _is_there(home, name) or f"{path}.{name}".lstrip(".") in LATER}
+    names = {name for name in offered if is_there(home, name) or f"{path}.{name}".lstrip(".") in LATER}
     if path:
         names -= _NOT_OFFERED
     if not names:
@@ -55,7 +55,8 @@ def resolve(path):
     return home
 
 
-def _is_there(home, name):
+def is_there(home, name):
+    """Whether a module or class has the name, which need not have been imported yet if it is a method."""
     return any(name in vars(kind) and not isinstance(vars(kind)[name], Absent) for kind in _places(home))
 
 

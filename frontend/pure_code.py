@@ -21,7 +21,8 @@ import numpy as np
 
 from .array_bytes import ArrayBytes
 from .nn.module import Module
-from .paths import PathModule
+from .paths import FAMILY_OF_FUNCTION, PathModule
+from .public import is_there
 from .pure_values import (
     PACKAGE,
     described,
@@ -328,7 +329,7 @@ class Reads:
         if name in ("__init__", "__new__"):
             raise Impure(f"it calls {name}", code, line)
         self._names.append((name, code, line))
-        known = name in _OF_CONTAINERS or not name.startswith("_") and name not in _CHANGES and hasattr(Tensor, name)
+        known = name in _OF_CONTAINERS or not name.startswith("_") and name not in _CHANGES and is_there(Tensor, name)
         found = [self._add_attribute(thing, name, code, line) for thing in list(self._containers.values())]
         if not known and not any(found):
             self._unknown.setdefault(name, (code, line))
@@ -375,6 +376,9 @@ class Reads:
         own = vars(thing)
         if isinstance(thing, type):
             return self._add_of_classes(thing, name, code, line) is not None
+        if name in FAMILY_OF_FUNCTION and name not in own and thing is sys.modules[PACKAGE]:
+            getattr(thing, name)  # it comes now, and so do methods
+            self.classes[Tensor] = native_layout.type_version(Tensor)
         if name in own:
             self._read(own, {name: own[name]})
             self.add_value(own[name], name, code, line)
@@ -395,7 +399,7 @@ class Reads:
             if name in vars(base) and base is not tuple:
                 value = vars(base)[name]
                 if issubclass(base, Module) and base.__module__.partition(".")[0] == PACKAGE:
-                    if not (name in _OF_MODULES or hasattr(Tensor, name)):
+                    if not (name in _OF_MODULES or is_there(Tensor, name)):
                         raise Impure(f"{kind.__qualname__}.{name} may do more than ops", code, line)
                     return value
                 if type(value) is property:

@@ -15,7 +15,9 @@ from .autograd import grad
 from .compiler.dtypes import DType
 from .compiler.ops.table import Op
 from .families import FAMILIES
+from .later_families import joined
 from .nn import functional
+from .paths import FAMILY_OF_FUNCTION
 from .runtime.state.modes import enable_grad, inference_mode, no_grad
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor
@@ -58,8 +60,9 @@ def is_harmless_builtin(name):
 
 def is_known_function(function):
     """Whether it is one of weft's functions that do nothing but ops."""
-    if not _known:
+    if len(_known_of) != len(joined) + 1:
         _known.update(_known_functions())
+        _known_of[:] = [None, *joined]
     return function in _known or _is_of_numpy(function) or _is_divergence(function) or _is_gone(function)
 
 
@@ -143,14 +146,15 @@ def _is_of_numpy(function):
 
 
 _HOMES_OF_NUMPY = ("numpy", "numpy.linalg", "numpy.fft")
-_known = set()
+_known, _known_of = set(), []  # of which families that come later, once they have been collected
 
 
 def _known_functions():
     """Those in the families of functions by PyTorch's names, but for what sets, shares or draws; by no user."""
     names = {name for home in FAMILIES if home.__name__.rpartition(".")[2] not in _APART for name in home.PUBLIC}
+    names |= {name for name, family in FAMILY_OF_FUNCTION.items() if family in joined and family not in _APART}
     root, homes = sys.modules[PACKAGE], (functional, fft, linalg, special)
-    found = [getattr(root, name, None) for name in names | FORMS[""].keys()]
+    found = [vars(root).get(name) for name in names | FORMS[""].keys()]
     found += [value for home in homes for name, value in vars(home).items() if name[0] != "_" and name[-1] != "_"]
     # Code names `grad` or `hessian`, not whose: those of arrays read what they are given, which is seen.
     found += [getattr(root, name, None) for name in ("grad", "hessian", "hvp", "jacobian", "value_and_grad")]

@@ -205,9 +205,10 @@ def document(path, module):
             attach(inner, home)
 
 
-def attach(path, home):
-    """Complete the docstrings of a module's or class's names."""
-    names, nameless = names_of(home), []
+def attach(path, home, names=None):
+    """Complete the docstrings of a module's or class's names, or of those of its names that are given, with what they
+    mean."""
+    names, nameless = names_of(home) if names is None else names, []
     for place in (path, *_ELSEWHERE.get(path, ())):
         for entry in entries_at(place):
             for name in entry.names:

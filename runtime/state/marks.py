@@ -46,6 +46,24 @@ def remember_methods(kind):
     methods[kind], first_methods[kind] = dict(vars(kind)), dict(vars(kind))
 
 
+def add_method(kind, name, method):
+    """A class of weft's gets another method of weft's."""
+    setattr(kind, name, method)
+    for known in (methods, first_methods):
+        if kind in known:
+            known[kind][name] = method
+
+
+def own_method(name, function):
+    """The function as a method, which is a function of its own: `Tensor.add` and `weft.add` are two keys for who tells
+    them apart."""
+    if "<" in function.__qualname__:  # made by another function
+        function.__name__ = function.__qualname__ = name
+    own = copied(function)
+    own.__name__ = name
+    return own
+
+
 def copied(function):
     """A function of its own that does the same."""
     made = FunctionType(
