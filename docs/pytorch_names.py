@@ -23,7 +23,7 @@ MODULES = str.split("""
     torch.accelerator torch.mps torch.xpu torch.cpu torch.sparse torch.profiler torch.hub torch.onnx torch._dynamo
     torch._inductor torch.nn.attention torch.nn.attention.flex_attention torch.nn.attention.bias torch.serialization
     torch.nn.modules.module torch.backends.cuda torch.backends.cudnn torch.backends.mps
-    torch.backends.cpu torch.functional
+    torch.backends.cpu torch.functional torch.fx
 """)
 CLASSES = ["torch.Tensor", "torch.nn.Module", "torch.optim.Optimizer"]
 # Parts of PyTorch whose modules no program for one CPU imports.

@@ -1594,6 +1594,7 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: _DType | None = ..., req
     'One number everywhere, in the shape of another tensor.'
     ...
 functional: Any
+fx: Any
 def gather(input: Tensor, dim: _Dims, index: Any, *, sparse_grad: builtins.bool = ...) -> Tensor:
     'Elements along dim at the positions index: out[i][j] = input[index[i][j]][j] for dim=0.'
     ...

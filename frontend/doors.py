@@ -16,7 +16,7 @@ for the `class` statement, which is watched until the doors are open.
 import builtins
 import sys
 import threading
-from types import FunctionType
+from types import FunctionType, GetSetDescriptorType
 
 from .absent import names_in
 from .later_families import join_all
@@ -355,7 +355,9 @@ def _open_tensors():
         setattr(Tensor, name, door)
         marks.methods[Tensor][name] = door
     for name, value in vars(Tensor).copy().items():
-        if isinstance(value, property) and name[0] != "_" and name not in _NO_PROPERTIES or name in _constants():
+        # Some are native code's by now, and no properties of Python's.
+        is_read = isinstance(value, (property, GetSetDescriptorType)) and name[0] != "_" and name not in _NO_PROPERTIES
+        if is_read or name in _constants():
             _of_class[name] = asked = Asked(name, value)
             _opened["Tensor"].append(asked.get)
     KEPT.update(_of_class[name].get for name in ("grad",))

@@ -6,21 +6,28 @@ load_state_dict_from_url(url)               the file of that name in get_dir()/c
 
 import importlib.util
 import os
+import re
 import sys
 from urllib.parse import unquote, urlparse
 
 from .serialization import load as load_file
 
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # the part of a file's name that its contents begin with, when hashed
+
 _CONF = "hubconf.py"
 _FOLDER = {}
+
+
+def _get_torch_home():
+    """$TORCH_HOME, or ~/.cache/torch if nothing is set."""
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return os.path.expanduser(os.environ.get("TORCH_HOME", os.path.join(cache, "torch")))
 
 
 def get_dir():
     """Where files are looked for: set_dir's folder, or $TORCH_HOME/hub, which is ~/.cache/torch/hub if nothing is
     set."""
-    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    home = os.environ.get("TORCH_HOME", os.path.join(cache, "torch"))
-    return _FOLDER.get("dir") or os.path.join(os.path.expanduser(home), "hub")
+    return _FOLDER.get("dir") or os.path.join(_get_torch_home(), "hub")
 
 
 def set_dir(d):

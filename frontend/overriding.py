@@ -173,12 +173,25 @@ def converted(result, cls):
 def as_subclass(self, cls):
     """The tensor as an instance of a class of the user's, which shows the same memory and has the same history. The
     class is not called."""
+    check_subclass(cls)
+    with all_off():
+        shown = reinterpreted.another(self)
+        shown.__class__ = cls
+    return shown
+
+
+def check_subclass(cls):
+    """TypeError for what is no class of tensors, NotImplementedError for one that PyTorch's dispatcher would ask."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise TypeError(
             "Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure your "
             "class inherits from Tensor."
         )
-    with all_off():
-        shown = reinterpreted.another(self)
-        shown.__class__ = cls
-    return shown
+    if hasattr(cls, "__torch_dispatch__"):
+        raise NotImplementedError(
+            f"{cls.__name__} has a __torch_dispatch__, and {NO_DISPATCHER}. Write a __torch_function__, which is asked "
+            "for every function that a program calls"
+        )
+
+
+NO_DISPATCHER = "weft has no dispatcher that would ask it for every op, those of backward passes with them"

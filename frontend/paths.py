@@ -51,17 +51,21 @@ _TABLE = [
     (".", "functional"),
     ("interchange", "utils.dlpack"),
     ("jit", "jit"),
+    ("tracers:annotations", "jit.annotations"),
+    ("tracers:fx", "fx fx.experimental"),
+    ("tracers:proxy_tensor", "fx.experimental.proxy_tensor"),
+    ("tracers:fake_tensor", "_subclasses _subclasses.fake_tensor"),
     ("multiprocessing", "multiprocessing"),
     (
         "nn",
         "nn.modules nn.modules.activation nn.modules.adaptive nn.modules.channelshuffle "
         "nn.modules.distance nn.modules.dropout nn.modules.flatten nn.modules.fold "
         "nn.modules.linear nn.modules.normalization nn.modules.padding "
-        "nn.modules.pixelshuffle nn.modules.rnn nn.modules.sparse nn.modules.transformer "
-        "nn.modules.upsampling",
+        "nn.modules.pixelshuffle nn.modules.rnn nn.modules.sparse nn.modules.upsampling",
     ),
     ("nn nn.state nn.module", "nn.modules.module"),
     ("nn nn.containers", "nn.modules.container"),
+    ("nn nn.transformer", "nn.modules.transformer"),
     ("nn nn.convolution", "nn.modules.conv"),
     ("nn nn.group_normalization", "nn.modules.instancenorm"),
     ("nn nn.loss", "nn.modules.loss"),
@@ -112,6 +116,7 @@ _TABLE = [
     ("utils.data", "utils.data.dataloader utils.data.dataset utils.data.sampler"),
     ("utils.checkpoint", "utils.checkpoint"),
     ("foreach", "utils._foreach_utils"),
+    ("dispatching", "utils._python_dispatch utils._mode_utils"),
     ("underscored", "_utils _VF"),
     ("utils._pytree", "utils._pytree"),
     ("version", "version torch_version"),
@@ -200,6 +205,20 @@ _LATER = [
         utils.data.argument_validation utils.data.functional_datapipe utils.data.guaranteed_datapipes_determinism
         utils.data.non_deterministic utils.data.runtime_validation utils.data.runtime_validation_disabled
         """,
+    ),
+    (
+        "optim.copied",
+        " ".join(
+            f"optim.optimizer.{name}"
+            for name in str.split(
+                """
+                ParamsT _params_t _foreach_supported_types _params_doc _foreach_doc _fused_doc _capturable_doc
+                _differentiable_doc _maximize_doc _use_grad_for_differentiable _disable_dynamo_if_unsupported
+                _get_value _to_scalar _dispatch_sqrt _stack_if_compiling _get_scalar_dtype _view_as_real
+                _default_to_fused_or_foreach _get_foreach_kernels_supported_devices _get_capturable_supported_devices
+                """
+            )
+        ),
     ),
     ("optim.swapping", "optim.swap_in_optimizer_params_and_state"),
     ("nn.synchronized", "nn.SyncBatchNorm"),

@@ -6,6 +6,7 @@ from .compiler.later import later
 from .compiler.ops import TABLE
 from .complex_numbers import converted
 from .creation import filled, full, size_given, tensor
+from .overriding import NO_DISPATCHER, check_subclass
 from .placement import check_memory_format, check_placement, strided
 from .runtime.eager.node import edge_of
 from .runtime.replay import native_in_place, native_methods
@@ -166,15 +167,20 @@ def _make_subclass(cls, data, require_grad=False):
     """A leaf of a class of the user's that shows the memory of a tensor, without the class being called."""
     if not isinstance(data, Tensor):
         raise TypeError(f"_make_subclass(): argument 'data' (position 2) must be Tensor, not {type(data).__name__}")
-    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
-        raise TypeError(
-            "Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure your "
-            "class inherits from Tensor."
-        )
+    check_subclass(cls)
     made = Tensor.__new__(cls, data.array)
     made.share_storage(data)
     made.requires_grad = require_grad
     return made
+
+
+def _make_wrapper_subclass(cls, *sizes, **options):
+    """NotImplementedError: a tensor without memory is one that only a dispatcher could compute with."""
+    check_subclass(cls)
+    raise NotImplementedError(
+        f"_make_wrapper_subclass: {cls.__name__} would have no memory of its own, and {NO_DISPATCHER}. Keep the "
+        "tensors as attributes of a class with a __torch_function__"
+    )
 
 
 def _attach_questions():
@@ -222,6 +228,7 @@ def attach():
         setattr(Tensor, name, method)
     _attach_questions()
     Tensor._make_subclass = staticmethod(_make_subclass)
+    Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)
     Tensor.to, Tensor.cpu, Tensor.type, Tensor.new = _to, _cpu, _type, _new
     for name in ("cuda", "xpu", "ipu", "hpu", "mtia"):
         setattr(Tensor, name, _elsewhere(name))

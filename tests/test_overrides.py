@@ -246,3 +246,21 @@ def test_an_answer_of_nobody_names_the_function():
 
     with pytest.warns(DeprecationWarning, match="plain method is deprecated"):
         assert weft.ones(1) + Method() == 7
+
+
+def test_properties_ask_that_native_code_answers_by_now():
+    code = (
+        "import weft\n"
+        "from weft.runtime.eager import plan\n"
+        "from weft.runtime.replay import native_making\n"
+        "native_making.PAYS_AFTER, plan.CALLS_BEFORE_NATIVE = 0, 1\n"
+        "x = weft.ones(6, 3)\n"
+        "for _ in range(9): (x * x).sum()\n"
+        "class Mode(weft.overrides.TorchFunctionMode):\n"
+        "    def __torch_function__(self, func, types, args=(), kwargs=None):\n"
+        "        print(func == weft.Tensor.shape.__get__, type(weft.Tensor.shape).__name__)\n"
+        "        return func(*args, **(kwargs or {}))\n"
+        "with Mode(): x.shape\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout in ("True getset_descriptor\n", "True property\n"), done.stdout

@@ -23,7 +23,7 @@ LAYERS = (
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 
 
-def _activation(name):
+def _get_activation_fn(name):
     if not isinstance(name, str):
         return name
     if name not in _ACTIVATIONS:
@@ -31,8 +31,27 @@ def _activation(name):
     return _ACTIVATIONS[name]
 
 
-def _copies(layer, n):
+def _get_clones(layer, n):
     return ModuleList([copy.deepcopy(layer) for _ in range(n)])
+
+
+# --- by PyTorch's names, for layers of users' that are copies of these ---
+def _generate_square_subsequent_mask(sz, device=None, dtype=None):
+    """(sz, sz): -inf above the diagonal, else 0; to be added."""
+    return triu(full((sz, sz), -math.inf, device=device, dtype=dtype), diagonal=1)
+
+
+def _get_seq_len(src, batch_first):
+    """How many places a sequence has, or every one of a batch."""
+    return src.shape[1 if batch_first and src.ndim > 2 else 0]
+
+
+def _detect_is_causal_mask(mask, is_causal=None, size=None):
+    """What is said of a mask, or else whether it is the one of a sequence of this length that does not look ahead."""
+    if is_causal is not None or mask is None:
+        return is_causal is True
+    causal = _generate_square_subsequent_mask(mask.shape[-2] if size is None else size, dtype=mask.dtype)
+    return mask.shape == causal.shape and bool((mask == causal).all())
 
 
 class _Layer(Module):
@@ -78,7 +97,7 @@ class TransformerEncoderLayer(_Layer):
         self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, **kind)
         self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, **kind)
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
-        self.activation = _activation(activation)
+        self.activation = _get_activation_fn(activation)
 
     def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
         padding = added_mask(src_key_padding_mask, "src_key_padding_mask", src.dtype, src_mask, "src_mask")
@@ -113,7 +132,7 @@ class TransformerDecoderLayer(_Layer):
         self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, **kind)
         self.norm3 = LayerNorm(d_model, eps=layer_norm_eps, **kind)
         self.dropout1, self.dropout2, self.dropout3 = Dropout(dropout), Dropout(dropout), Dropout(dropout)
-        self.activation = _activation(activation)
+        self.activation = _get_activation_fn(activation)
 
     def forward(
         self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None,
@@ -139,7 +158,7 @@ class TransformerEncoder(Module):
 
     def __init__(self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True):
         super().__init__()
-        self.layers, self.num_layers, self.norm = _copies(encoder_layer, num_layers), num_layers, norm
+        self.layers, self.num_layers, self.norm = _get_clones(encoder_layer, num_layers), num_layers, norm
         self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
         self.use_nested_tensor = False
 
@@ -157,7 +176,7 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer, num_layers, norm=None):
         super().__init__()
-        self.layers, self.num_layers, self.norm = _copies(decoder_layer, num_layers), num_layers, norm
+        self.layers, self.num_layers, self.norm = _get_clones(decoder_layer, num_layers), num_layers, norm
 
     def forward(
         self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None,
@@ -220,10 +239,7 @@ class Transformer(Module):
             memory_is_causal=memory_is_causal,
         )  # fmt: skip
 
-    @staticmethod
-    def generate_square_subsequent_mask(sz, device=None, dtype=None):
-        """(sz, sz): -inf above the diagonal, else 0; to be added."""
-        return triu(full((sz, sz), -math.inf, device=device, dtype=dtype), diagonal=1)
+    generate_square_subsequent_mask = staticmethod(_generate_square_subsequent_mask)
 
     def _reset_parameters(self):
         for parameter in self.parameters():

@@ -21,13 +21,18 @@ from ..compiler.ops.arithmetic import mul
 from ..compiler.ops.comparison import cast, lt, ne, where
 from ..creation import full_like, tensor_of_others, zeros_like
 from ..iterables import listed
+from ..nn.parameter_containers import ParameterList
+from ..public import of_module
 from ..runtime.eager.update import drop_gradients, remember, zero_gradients
 from ..runtime.state import modes
 from ..runtime.state.marks import pure
 from ..runtime.state.modes import enable_grad
 from ..runtime.state.tensor import Tensor
+from .grouping import group_by_device_and_dtype
 from .hooks import Hooks, hooks_of
 from .steady import update_groups
+
+__getattr__, __dir__ = of_module(__name__)
 
 _UNCHANGING = {int, float, bool, str, type(None)}
 
@@ -49,7 +54,7 @@ class Optimizer(Hooks):
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, but got a Tensor; "
                 "pass a list: [tensor]"
             )
-        if hasattr(params, "named_parameters"):
+        if hasattr(params, "named_parameters") and not isinstance(params, ParameterList):
             raise TypeError(
                 f"params argument given to the optimizer should be an iterable of Tensors or dicts, but got a "
                 f"{type(params).__name__}; pass its parameters: model.parameters()"
@@ -155,6 +160,19 @@ class Optimizer(Hooks):
             return
         params = [param for g in self.param_groups for param in g["params"] if param._grad is not None]
         (drop_gradients if set_to_none else zero_gradients)(params)
+
+    # What copies of PyTorch's optimizers call, and wrappers around one.
+    def _patch_step_function(self):
+        """Nothing: a step has its hooks from the optimizer that is asked to make it."""
+
+    def _cuda_graph_capture_health_check(self):
+        """Nothing: there are no graphs of another device."""
+
+    _accelerator_graph_capture_health_check = _cuda_graph_capture_health_check
+
+    @staticmethod
+    def _group_tensors_by_device_and_dtype(tensorlistlist, with_indices=False):
+        return group_by_device_and_dtype(tensorlistlist, with_indices)
 
     def state_dict(self):
         """State and options, with parameters numbered in order: {"state": {number: {...}}, "param_groups": [...]}."""

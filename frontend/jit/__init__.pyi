@@ -2,7 +2,8 @@
 
 import builtins
 from typing import Any
-from .nn import Module as Module
+from ..nn import Module as Module
+from . import annotations as annotations
 
 class Future:
     def __init__(self, *, devices: Any = ...) -> None: ...

@@ -1,0 +1,6 @@
+"""Written by docs/stubs.py from weft's own signatures: change those, and run it again."""
+
+from typing import Any
+from . import experimental as experimental
+def has_side_effect(fn: Any) -> Any: ...
+def wrap(fn_or_name: Any) -> Any: ...

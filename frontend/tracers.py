@@ -1,0 +1,49 @@
+"""What programs ask of PyTorch's tracers, and the marks they leave for them: here none is ever at work.
+
+torch.fx.wrap(function)                     the function itself
+torch._subclasses.fake_tensor.is_fake(x)    False: every tensor has values
+"""
+
+import typing
+from types import ModuleType
+
+from .absent import attribute_of
+
+
+class FakeTensor:
+    """Nothing is an instance of it: every tensor has values."""
+
+
+def wrap(fn_or_name):
+    """The function itself, or its name: a tracer of PyTorch's would not look into it."""
+    return fn_or_name
+
+
+def has_side_effect(fn):
+    """The function itself: nothing is left out of a compiled call that has an effect."""
+    return fn
+
+
+def is_fake(x):
+    """False: every tensor has values."""
+    return False
+
+
+def get_proxy_mode():
+    """None: there is no tracer."""
+    return None
+
+
+def _module(name, **contents):
+    path = f"weft.{name}"
+    module = ModuleType(path, f"{path}: what programs ask of PyTorch's tracers.")
+    vars(module).update(contents, __getattr__=attribute_of(path))
+    return module
+
+
+fx = _module("fx", wrap=wrap, has_side_effect=has_side_effect)
+proxy_tensor = _module("fx.experimental.proxy_tensor", get_proxy_mode=get_proxy_mode)
+fake_tensor = _module("_subclasses.fake_tensor", FakeTensor=FakeTensor, is_fake=is_fake)
+annotations = _module(
+    "jit.annotations", **{name: getattr(typing, name) for name in str.split("Dict List Optional Tuple Union")}
+)
