@@ -25,7 +25,7 @@ from .keys import (
     with_numbers,
 )
 from .kinds import answering
-from .runtime.eager.gate import apply_inplace, change_anew
+from .runtime.eager.gate import apply_inplace
 from .runtime.replay import native_keys
 from .runtime.state.modes import state
 from .runtime.state.storage import shows_twice
@@ -278,15 +278,6 @@ def _write(x, value, attributes):
         # What is written may be there once only.
         view.slice_(x, spec=attributes["spec"]).copy_(value)
         return
-    frame = state.frame
-    if frame is not None:
-        if frame.inplace_again(view.slice_scatter, x, (x, value), attributes):
-            return
-        if frame.has_varied(view.slice_scatter) and not _requires(x, value):
-            _set_anywhere(x, attributes["spec"], value)
-            return
-        change_anew(view.slice_scatter, x, (x, value), attributes)
-        return
     apply_inplace(view.slice_scatter, x, (x, value), attributes)
 
 
@@ -304,46 +295,6 @@ def _is_expanded(x):
 
 def _shows(value, x):
     return value._base is x or value._base is x._base
-
-
-def _requires(*tensors):
-    return state.grad_enabled and any(x.requires_grad for x in tensors)
-
-
-def _set_anywhere(x, spec, value):
-    """x[spec] = value in a compiled call that writes elsewhere every time: where, is a number that it takes."""
-    sizes = shape_of(x)
-    axis = _only_cut(sizes, spec)
-    if axis is not None:
-        # Whole rows, which most places are, need no position for each element.
-        start, step, length = spec[axis]
-        positions = x.apply_op(source.arange, (start, step), {"shape": (length,), "dtype": dtypes.int64})
-        apply_inplace(indexing.index_put, x, (x, positions, value), {"axis": axis, "merged": sizes})
-        return
-    first, steps = 0, []
-    for d, (start, step, length) in enumerate(spec):
-        stride = prod(sizes[d + 1 :])
-        first += start * stride
-        steps.append((length, step * stride))
-    positions = _counted(x, first, (1, 1))
-    for d, (length, step) in enumerate(steps):
-        if length != 1:
-            along = _counted(x, 0, (length, step))
-            positions = positions + view.reshape(along, shape=(length, *(1,) * (len(steps) - d - 1)))
-    positions = view.reshape(positions, shape=value.shape)
-    apply_inplace(indexing.index_put, x, (x, positions, value), {"axis": 0, "merged": (prod(sizes),)})
-
-
-@lru_cache(4096)
-def _only_cut(sizes, spec):
-    """The axis of which a part is taken, if the others are taken whole; else None."""
-    cut = [d for d, part in enumerate(spec) if part != (0, 1, sizes[d])]
-    return cut[0] if len(cut) == 1 else None
-
-
-def _counted(x, start, along):
-    length, step = along
-    return x.apply_op(source.arange, (start, step), {"shape": (length,), "dtype": dtypes.int64})
 
 
 def _as_value(x, value):

@@ -12,6 +12,7 @@ from helpers import call, sampled_ops
 
 import weft
 from weft.compiler.ops.kinds import elementwise
+from weft.compiler.ops.parts import AT_KNOWN_PLACES
 from weft.compiler.ops.table import unregister
 from weft.runtime.eager.update import update
 from weft.runtime.state.attributes import refusal, same, same_attributes
@@ -202,8 +203,8 @@ def test_every_op_takes_numbers_of_every_kind():
     for op in sampled_ops():
         for sample in op.samples():
             where = [k for k, x in enumerate(sample.operands) if not isinstance(x, np.ndarray)]
-            # The key of uniform is the generator's, an int; row is what a call records of a select, a view.
-            if not where or op.name in ("uniform", "row"):
+            # The key of uniform is the generator's, an int; places are ints, and parts that are read there are views.
+            if not where or op.name == "uniform" or op in AT_KNOWN_PLACES:
                 continue
             for dtype, kinds in itertools.product(("float32", "int64", "bool"), ((bool, int, float),) * len(where)):
                 for kind in kinds:

@@ -6,15 +6,32 @@ named after.
 
 A diagonal is a slice of matrices whose rows follow one another on one axis, the next element a row and a column
 further: a spec with one axis less than the tensor has says that its last two are taken so.
+
+Where places are numbers of their own (rows.py), cut_at and put_at are the same.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from . import samples
+from .rows import given_starts, read_at, row, window, with_starts, with_window, write_at
 from .table import Sample
-from .view import alias, as_slices, corner, diagonal, reshape, select, slice_, slice_scatter, zeros_like
+from .view import (
+    alias,
+    as_slices,
+    corner,
+    diagonal,
+    permute,
+    reshape,
+    select,
+    slice_,
+    slice_scatter,
+    t,
+    transpose,
+    zeros_like,
+)
 
 
 def _cut(x, spec, axes):
@@ -105,11 +122,44 @@ put_cut = alias(
 )
 
 
+cut_at = read_at("cut_at", "AsStridedBackward0")
+put_at = write_at("put_at", "CopySlices")
+AT_KNOWN_PLACES = {row: select, window: slice_, with_window: slice_scatter, cut_at: cut, put_at: put_cut}
+PARTS_AT = (row, window, cut_at)
+
+
+def at_known_place(op, operands, attributes):
+    """(op, operands, attributes) of the same, for an op that takes numbers for places."""
+    n = 1 if op in PARTS_AT else 2
+    spec, axes = with_starts(attributes["spec"], operands[n:]), attributes["axes"]
+    if op is row:
+        return select, operands[:n], {"axis": axes[0], "index": spec[axes[0]][0]}
+    known = {"spec": spec} if op is window or op is with_window else {"spec": spec, "axes": axes}
+    return AT_KNOWN_PLACES[op], operands[:n], known
+
+
+class Given(NamedTuple):
+    """A start that follows from a number of its own: which one of a recorded call's, times something plus something."""
+
+    position: int
+    times: int = 1
+    plus: int = 0
+
+    def among(self, numbers):
+        return self.times * numbers[self.position] + self.plus
+
+
 def composed(shape, steps):
-    """(spec, axes) of the part of a tensor of some shape that slices, selects, cuts and diagonals (steps of a
-    recording, the first one first) show; None of other steps, and of diagonals of other axes than the last two."""
+    """(spec, axes) of the part of a tensor of some shape that slices, selects, cuts, diagonals and axes in another
+    order (steps of a recording, the first one first) show, starts among them as Given; None of other steps, of
+    diagonals of other axes than the last two, of axes that are left in another order, and of starts that follow from
+    several numbers."""
     spec, left = [(0, 1, d) for d in shape], list(range(len(shape)))
     for step in steps:
+        order = _order_in(step, len(left))
+        if order is not None:
+            left = [left[k] for k in order]
+            continue
         if _is_in_line(step, len(left)):
             if len(spec) < len(shape) or left[-2:] != [len(shape) - 2, len(shape) - 1]:
                 return None
@@ -128,9 +178,43 @@ def composed(shape, steps):
         for axis, (start, stride, length) in zip(left, places):
             if length is not None:
                 first, by, _ = spec[axis]
-                spec[axis] = (first + by * start, by * stride, length)
+                begin = _begin(first, by, start)
+                if begin is None:
+                    return None
+                spec[axis] = (begin, by * stride, length)
         left = [axis for k, axis in enumerate(left) if k not in dropped]
+    if len(spec) < len(shape) and _has_given(spec) or left != sorted(left):
+        return None
     return tuple(spec), tuple(k for k in range(len(spec)) if k not in left)
+
+
+def _order_in(step, n_axes):
+    """The axes of what a step shows, as those of its operand; None of one that does something else with them."""
+    order = list(range(n_axes))
+    if step.op is permute:
+        return step.attributes["axes"]
+    if step.op is transpose:
+        one, other = step.attributes["axis0"], step.attributes["axis1"]
+        order[one], order[other] = order[other], order[one]
+        return order
+    return order[::-1] if step.op is t else None
+
+
+def _begin(first, by, start):
+    """Where a part of a part begins; None if that follows from several numbers."""
+    if start.__class__ is Given:
+        return None if first.__class__ is Given else Given(start.position, by * start.times, first + by * start.plus)
+    return first._replace(plus=first.plus + by * start) if first.__class__ is Given else first + by * start
+
+
+def _has_given(spec):
+    return any(start.__class__ is Given for start, _, _ in spec)
+
+
+def without_given(spec):
+    """(the spec as ops have it that take numbers for places, what is left out)."""
+    given = tuple([start for start, _, _ in spec if start.__class__ is Given])
+    return tuple([(None, *part[1:]) if part[0].__class__ is Given else part for part in spec]), given
 
 
 def _is_in_line(step, n_axes):
@@ -141,7 +225,10 @@ def _is_in_line(step, n_axes):
 
 
 def _diagonal_in_line(spec, n_columns, attributes):
-    """The place in line of the diagonal of what a spec shows of a matrix; None if there is nothing or it goes back."""
+    """The place in line of the diagonal of what a spec shows of a matrix; None if there is nothing or it goes back, or
+    if only the call tells."""
+    if _has_given(spec):
+        return None
     strides = n_columns, 1
     if attributes["axis0"] > attributes["axis1"]:
         spec, strides = spec[::-1], strides[::-1]
@@ -183,4 +270,7 @@ def _taken(step, n_axes):
     if step.op is select:
         axis, index = step.attributes["axis"], step.attributes["index"]
         return [(index, 1, 1) if k == axis else (0, 1, None) for k in range(n_axes)], (axis,)
+    if step.op in PARTS_AT:
+        spec, axes = step.attributes["spec"], step.attributes["axes"]
+        return with_starts(spec, [Given(step.first_number + k) for k in range(len(given_starts(spec)))]), axes
     return None

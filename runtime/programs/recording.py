@@ -277,7 +277,7 @@ class Recording:
         "name signature fullgraph root n_branches n_not_added counter fallbacks programs last_entered expectation "
         "replays memories n_unlike refusals sizes in_background jobs derivatives n_meanwhile meanwhile openings "
         "costs n_followed followed not_replayed caught ways n_departed departed_at n_opened opened_since copies "
-        "when_opened has_failed parts_at compiled_long postponed"
+        "when_opened has_failed parts_at compiled_long postponed varied"
     )
 
     def __init__(self, name, signature, fullgraph=False, sizes=None):
@@ -317,6 +317,7 @@ class Recording:
         self.when_opened = None  # a weak reference to what is called once most of them do
         self.has_failed = False  # whether a program for it could not be made
         self.compiled_long = False  # whether a call was not followed to its end because its programs took too long
+        self.varied = {}  # (op, line) -> specs of the parts of tensors that were taken there, where that were many
         self.postponed = False  # whether calls like the last one are replayed once that pays (usual_learning.py)
         self.parts_at = None  # (what differs, the line) where the first path beyond the limit began
 

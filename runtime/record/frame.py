@@ -242,10 +242,6 @@ class Frame(Connects, Watched):
         """The op outside the recording, asked for by the frame itself, which is at work."""
         return self.run_eagerly(reason, apply_eagerly, op, operands, attributes)
 
-    def has_varied(self, op):
-        """Whether the op was recorded here with several attributes, one after the other."""
-        return not self.working and frame_eager.has_varied(self.step, op)
-
     def note(self, reason):
         """Returns the line."""
         self.noted, line = True, user_line()
@@ -357,24 +353,28 @@ class Frame(Connects, Watched):
 
         Until the caller has made the values, the frame's books are half written (`changing`).
         """
-        enabled, expected = state.grad_enabled, self.expected
+        enabled, expected, mark = state.grad_enabled, self.expected, len(self.numbers)
         operands = self._numbers_of(tensors)
         step = self.follow(op, operands, attributes, enabled)
         if step is None and self.expected is not expected:
             # What was expected has not been met: number everything anew.
+            del self.numbers[mark:]
             operands = self._numbers_of(tensors)
             step = self.follow(op, operands, attributes, enabled)
         if step is None:
             detail = make_detail() if make_detail else None
             metas = metas if detail is None else detail.metas
-            place = (len(self.tensors), len(self.numbers), user_line())
+            place = (len(self.tensors), mark, user_line())
             step = self.recording.grow(self.step, Step(op, operands, attributes, enabled, metas, *place, detail))
         self.changing = True
         self.step = step
         return step
 
     def _numbers_of(self, tensors):
-        return tuple([-1 if t is None else self.identify(t) for t in tensors])
+        return tuple([-1 if t is None else self._number_of(t) for t in tensors])
+
+    def _number_of(self, x):
+        return self.identify(x) if isinstance(x, Tensor) else self._number(x)
 
     # --- computing ------------------------------------------------------------------------------------------------
     @door

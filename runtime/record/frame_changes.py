@@ -28,6 +28,7 @@ from ..state.modes import state
 from ..state.references import is_base_held
 from ..state.tensor import Tensor
 from . import frame_autograd, frame_through
+from .frame_eager import at_any_place
 from .frame_inputs import read_now
 from .frame_leaves import made_leaves
 from .frame_views import group, living, read_by_any_backward, same_version
@@ -36,6 +37,7 @@ from .frame_views import group, living, read_by_any_backward, same_version
 def apply_inplace(frame, op, target, operands, attributes):
     """target becomes op(*operands). Returns the target."""
     depth = frame.step.depth
+    op, operands, attributes = at_any_place(frame, op, operands, attributes)
     vid, base, shown, numbers = frame.identify(target), target, (), ()
     reason = OTHER_DEFAULT if frame.default_dtype is not state.default_dtype else alias_reason(frame, target, vid)
     if reason is not None and reason is not OTHER_DEFAULT:

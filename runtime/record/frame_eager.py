@@ -1,11 +1,13 @@
 """What runs eagerly in the middle of an open call: ops that no program has, and whatever cannot be a step."""
 
+from math import prod
 from time import perf_counter
 
 from ...compiler.dtypes import without_kernels
 from ...compiler.ops import view
 from ...compiler.ops.kinds import number_meta
-from ...compiler.ops.rows import row
+from ...compiler.ops.parts import AT_KNOWN_PLACES, at_known_place
+from ...compiler.ops.rows import row, starts_in, window, with_window
 from ..eager.gate import apply
 from ..programs.recording import INPUT, TOO_LARGE, EagerOp, user_line
 from ..state.attributes import refusal, same_attributes
@@ -18,7 +20,10 @@ from .linked import link_for
 PICKED = "picked"
 # How many places of a tensor a path is recorded for, each as a path of its own.
 FEW = 3
-_PARTS = (view.slice_, view.select)
+# Of larger parts of what is in memory a program would make a copy.
+_LARGE = 1 << 14
+# What takes numbers for places, in place of what does not.
+AT_ANY_PLACE = {view.select: row, view.slice_: window, view.slice_scatter: with_window}
 ELSEWHERE = "parts of a tensor from outside are taken here at other places than before"
 
 
@@ -49,12 +54,38 @@ def reason_at_once(frame, op, operands, attributes):
     """The same, as far as it is known before the operands get numbers, which what comes after would have to know."""
     if "eager_only" in op.extra or without_kernels([x.dtype for x in operands if isinstance(x, Tensor)]):
         return reason_of(frame, op, (), operands, attributes)
-    if op in _PARTS and _is_elsewhere(frame, op, attributes):
-        if op is view.select and row not in frame.step.known.elsewhere:
+    if op in AT_ANY_PLACE and _is_elsewhere(frame, op, attributes):
+        is_step = frame.recording.fullgraph or not _is_there(frame, operands[0])
+        size = prod(op.infer(operands, attributes, frame.default_dtype).shape)
+        if (is_step or size <= _LARGE) and at_any_place(frame, op, operands, attributes)[0] is not op:
             return PICKED
-        if not frame.recording.fullgraph and _is_there(frame, operands[0]):
+        if not is_step:
             return f"{op.name}: {ELSEWHERE}"
     return None
+
+
+def at_any_place(frame, op, operands, attributes):
+    """(op, operands, attributes) of a part of a tensor whose place is a number that the program is given, if parts like
+    it were recorded here at too many places for a path each; else what was given."""
+    general, known = AT_ANY_PLACE.get(op), frame.step.known
+    if general is None or general in known.elsewhere or not _is_elsewhere(frame, op, attributes):
+        return op, operands, attributes
+    spec, axes = _varied(frame, op, operands[0].shape, attributes)
+    starts = None if spec is None else starts_in(general, {"spec": spec, "axes": axes}, attributes)
+    return (op, operands, attributes) if not starts else (general, (*operands, *starts), {"spec": spec, "axes": axes})
+
+
+def _varied(frame, op, shape, attributes):
+    """(spec, axes) as in rows.py, with all starts left out that were others in parts of these lengths."""
+    if op is view.select:
+        axis = attributes["axis"]
+        return tuple([(None, 1, 1) if k == axis else (0, 1, d) for k, d in enumerate(shape)]), (axis,)
+    spec, ops = attributes["spec"], (op, AT_ANY_PLACE[op])
+    recorded = [step.attributes["spec"] for step in after_inputs(frame.step) if step.op in ops]
+    recorded += frame.recording.varied.get((op, user_line()), ())
+    like = [one for one in recorded if [part[1:] for part in one] == [part[1:] for part in spec]]
+    varied = [any(one[k] != spec[k] for one in like) for k in range(len(spec))]
+    return tuple([(None, *part[1:]) if is_varied else part for part, is_varied in zip(spec, varied)]), ()
 
 
 def _is_there(frame, x):
@@ -64,21 +95,38 @@ def _is_there(frame, x):
 
 def _is_elsewhere(frame, op, attributes):
     """Whether a part of a tensor is one for which no path was recorded, though for others some were. Once there was
-    one, all are: a few places known at each of several lines would be a path for every combination."""
+    one, all are, here and at the same line on other paths: a few places known at each of several lines would be a path
+    for every combination."""
+    known, varied = frame.step.known, frame.recording.varied
+    if op in known.elsewhere:
+        return True
     same = [step for step in after_inputs(frame.step) if step.op is op]
-    if len(same) < FEW:
-        return False
-    known = frame.step.known
-    if op not in known.elsewhere and not any(same_attributes(step.attributes, attributes) for step in same):
+    is_new = len(same) >= FEW and not any(same_attributes(step.attributes, attributes) for step in same)
+    if is_new:
+        _note_varied(varied, same)
+    if is_new or varied and (op, user_line()) in varied:
         known.elsewhere += (op,)
     return op in known.elsewhere
 
 
-def has_varied(step, op):
-    """Whether the op was recorded after this step for several places."""
-    if len(step.following) == 1 and step.following[0].op is not INPUT:
-        return False
-    return sum(other.op is op for other in after_inputs(step)) >= FEW
+def _note_varied(varied, same):
+    """Parts were taken at several places by these steps; so were those of the lines after them that differ from the
+    one path to the other."""
+    parts = [_parts_from(step) for step in same]
+    for key, first in parts[0].items():
+        if any(other.get(key) != first for other in parts[1:]):
+            varied.setdefault(key, []).extend(one.get("spec") for other in parts for one in other.get(key, ()))
+
+
+def _parts_from(step):
+    """(op, line) -> the attributes of the parts that this step and those after it take there."""
+    found, waiting = {}, [step]
+    while waiting:
+        one = waiting.pop()
+        waiting += one.following
+        if one.op in AT_ANY_PLACE:
+            found.setdefault((one.op, one.line), []).append(one.attributes)
+    return found
 
 
 def after_inputs(step):
@@ -101,10 +149,10 @@ def apply_between(frame, reason, op, operands, attributes):
     """An op that no program has. What it gives comes in like a tensor from outside that is new in every call, so calls
     like this one can be replayed, unless it goes on with a history that no step can give it."""
     if reason is PICKED:
-        return frame.apply(row, (operands[0], attributes["index"]), {"axis": attributes["axis"]}, True)
-    if op is row:
+        return frame.apply(*at_any_place(frame, op, operands, attributes), True)
+    if op in AT_KNOWN_PLACES:
         # There is no room for its path: in eager mode it is a view.
-        op, operands, attributes = view.select, operands[:1], {**attributes, "index": operands[1]}
+        op, operands, attributes = at_known_place(op, operands, attributes)
     link = None
     if has_history(operands):
         link = link_for(op, operands, attributes, frame.default_dtype)

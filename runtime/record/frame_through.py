@@ -9,8 +9,7 @@ The tensor is what changes, as if it had been changed itself, and the other name
 import numpy as np
 
 from ...compiler.ops import view
-from ...compiler.ops.parts import composed, cut, put_cut, shown_part
-from ...compiler.ops.rows import row
+from ...compiler.ops.parts import PARTS_AT, composed, cut, cut_at, put_at, put_cut, shown_part, without_given
 from ...compiler.ops.view import data, detach
 from ..programs.recording import ValueMeta
 from ..state.modes import state
@@ -66,7 +65,7 @@ def any_part_of(frame, vid, root):
     if steps is None or any(map(is_whole, steps)):
         return None
     found = composed(frame.meta(root).shape, steps)
-    if found is not None:
+    if found is not None or any(step.op in PARTS_AT for step in steps):
         return found
     base = shown = np.empty(frame.meta(root).shape, np.bool_)
     for step in steps:
@@ -79,7 +78,7 @@ def _steps_between(frame, vid, root):
     steps = []
     while vid != root:
         step = frame.step_of(vid)
-        if step.detail != "view" or step.op is row:
+        if step.detail != "view":
             return None
         steps.append(step)
         vid = step.operands[0]
@@ -122,12 +121,26 @@ def put_back(frame, vid, base, new):
     if found is None:
         steps = _PUT_BACK[step.op](base, new, **step.attributes)
     else:
-        steps = [(put_cut, (base, None), dict(zip(("spec", "axes"), found)))]
+        steps = [_at(frame, put_cut, put_at, (base, None), *found)]
     for op, operands, attributes in steps:
         new = frame.apply(op, tuple(new if x is None else x for x in operands), attributes, True, True)
         # On the way nobody asks for a version, for which a view would keep what it shows alive.
         new._base = None
     return new
+
+
+def _at(frame, known, given, operands, spec, axes):
+    """(op, operands, attributes) of what reads or writes there: `given`, if numbers of the call say where."""
+    spec, starts = without_given(spec)
+    numbers = [start.among(frame.numbers) for start in starts]
+    return given if starts else known, (*operands, *numbers), {"spec": spec, "axes": axes}
+
+
+def numbers_again(frame, vid):
+    """Which numbers of the call say where a view is that a change shows again, or was asked of: as Given."""
+    root = frame.roots.get(vid)
+    found = None if root is None else any_part_of(frame, vid, root)
+    return () if found is None else without_given(found[0])[1]
 
 
 def _put_permuted(base, new, axes):
@@ -190,12 +203,12 @@ def note_silent_change(frame, vid):
 def show_again(frame, target, old, base):
     """The target, which had this number, shows what its base holds now."""
     step, root = frame.step_of(old), frame.roots[old]
-    op, attributes = step.op, step.attributes
+    op, operands, attributes = step.op, (base,), step.attributes
     flows = base.has_history and not is_whole(step)
     if flows or step.operands != (root,):
-        op, attributes = cut, dict(zip(("spec", "axes"), any_part_of(frame, old, root)))
+        op, operands, attributes = _at(frame, cut, cut_at, operands, *any_part_of(frame, old, root))
     meta = ValueMeta(target._meta.shape, target._meta.dtype, flows, flows)
-    show(frame, target, old, frame.take(op, (base,), attributes, (meta,)))
+    show(frame, target, old, frame.take(op, operands, attributes, (meta,)))
 
 
 def show(frame, target, old, step, is_changed=True):

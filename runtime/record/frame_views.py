@@ -4,11 +4,11 @@ from collections import Counter
 
 import numpy as np
 
-from ...compiler.ops.rows import row
-from ...compiler.ops.view import data, detach, select
+from ...compiler.ops.parts import PARTS_AT, at_known_place, cut_at
+from ...compiler.ops.view import data, detach
 from ..eager.gate import apply_eagerly
 from ..eager.node import Saved
-from ..programs.recording import INPUT
+from ..programs.recording import ASSIGN, INPUT
 from ..state.modes import frame_hidden, no_grad
 from ..state.references import is_held
 from ..state.storage import is_apart
@@ -84,9 +84,12 @@ def read_by_any_backward(frame):
 
 def as_view(step, numbers=None):
     """(op, attributes) that lead from what a view shows to it. Without the numbers of the call it is at any place."""
-    if step.op is not row:
+    if step.op not in PARTS_AT:
         return step.op, step.attributes
-    return select, {**step.attributes, "index": 0 if numbers is None else numbers[step.first_number]}
+    first, n = step.first_number, len(step.operands) - 1
+    starts = (0,) * n if numbers is None else numbers[first : first + n]
+    op, _, attributes = at_known_place(step.op, (None, *starts), step.attributes)
+    return op, attributes
 
 
 def evaluate_view(op, array, attributes):
@@ -99,7 +102,7 @@ def evaluate_view(op, array, attributes):
 
 def is_view(frame, op, ids, attributes):
     """Whether the op's result will share memory with its operand. A reshape that strides cannot say will not."""
-    if op is row:
+    if op in PARTS_AT:
         return True
     if op.kind != "view" and "view" not in op.extra or not ids or ids[0] < 0:
         return False
@@ -109,16 +112,27 @@ def is_view(frame, op, ids, attributes):
 
 
 def note_looks(frame, views):
-    """These views are to be in memory: a row on the way to them (rows.py: row) is a part like others where it
-    comes next (frame_eager.py)."""
+    """These views are to be in memory: what takes numbers for places on the way to them (rows.py) is a part like
+    others where it comes next (frame_eager.py)."""
     for vid in views:
         step = frame.step_of(vid)
         while step.detail == "view":
+            if step.op is cut_at:
+                step = frame.step_of(_shown_before(step))
+                continue
             before = step.parent
-            while step.op is row and before is not None:
-                before.known.elsewhere += (row,)
+            while step.op in PARTS_AT and before is not None:
+                before.known.elsewhere += (step.op,)
                 before = before.parent if before.op is INPUT else None
             step = frame.step_of(step.operands[0])
+
+
+def _shown_before(step):
+    """The number that a view had before a change after which it shows its base again."""
+    k, change = 0, step.parent
+    while change.op is not ASSIGN:
+        k, change = k + (change.op is not INPUT), change.parent
+    return change.operands[2 + k]
 
 
 def _stand_in(frame, vid):

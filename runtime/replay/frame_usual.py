@@ -25,14 +25,14 @@ from ..state.exposure import has_exposed, is_exposed
 from ..state.modes import frame_in_making, state
 from ..state.references import held
 from ..state.tensor import Tensor, pending_tensor
-from . import native, native_words
+from . import native, native_words, usual_inplace
 from .frame_spans import Spans
 from .usual_arguments import is_result
 from .usual_arguments import picker as argument_picker
 from .usual_books import UsualBooks, at_work
 from .usual_calls import EndedCall
 from .usual_depart import recorded_so_far
-from .usual_eager import NOT_APPLIED, AppliesEagerly
+from .usual_eager import NOT_APPLIED, AppliesEagerly, as_expected
 from .usual_end import Ending, picker
 from .usual_entries import End, Homes, turned_arguments
 from .usual_functions import ConnectsAgain
@@ -347,6 +347,7 @@ class UsualFrame(
     def inplace_again(self, op, target, operands, attributes):
         """Whether target becomes op(*operands) here too, and has been changed."""
         entry = self.entries[self.position.value]
+        op, operands, attributes = as_expected(entry, op, operands, attributes)
         change = entry.change
         if has_exposed(operands):
             operands = frame_inputs.read_again(self, operands)
@@ -363,10 +364,10 @@ class UsualFrame(
             and self._take_operands(entry, operands)
         ):
             self.changing = True
-            change.make(self, target)
+            usual_inplace.make(self, change, target)
             self.position.value += 1
             for _ in change.shown:
-                self.entries[self.position.value].change.make(self, target)
+                usual_inplace.make(self, self.entries[self.position.value].change, target)
                 self.position.value += 1
             self.changing = False
             return True
@@ -374,11 +375,9 @@ class UsualFrame(
 
     def apply_inplace(self, op, target, operands, attributes):
         """A change that is not the one expected here: it may be in another UsualFrame."""
-        other = self.elsewhere()
-        if other is not None and other.inplace_again(op, target, operands, attributes):
-            return target
-        other = other or (self.onlooker if self.working else self.depart())
-        return other.apply_inplace(op, target, operands, attributes)
+        other = self.elsewhere() or (self.onlooker if self.working else self.depart())
+        done = other.inplace_again(op, target, operands, attributes)
+        return target if done else other.apply_inplace(op, target, operands, attributes)
 
     def _take_operands(self, entry, operands):
         """Whether these are the operands of the entry; the numbers among them are those of this call then."""

@@ -2,11 +2,10 @@
 
 from ...compiler.emit.builder import I32, I64
 from ..programs.places import WRITEABLE
-from . import native_attributes
 from . import native_words as t
 from .native_in_flight import InFlight
 from .native_inputs import enter_fresh
-from .native_ops import take_numbers
+from .native_ops import operands_at, take_numbers, take_numbers_again
 from .native_text import NULL, Method
 from .native_updates import count_version, require_unshared
 
@@ -24,12 +23,10 @@ def _inplace_again(f):
     change = f.load(entry, 8 * t.CHANGE)
     f.require(b.cmp("ne", change, NULL))
     f.same(f.argument(0), f.load(change, 8 * t.CHANGE_OP))
-    native_attributes.require(f, f.argument(3), f.load(entry, 8 * t.ATTRIBUTES))
-    f.require_type(operands, t.TUPLE)
-    n, tensors = f.load(operands, layout.size, I64), f.tensor_items()
+    items, n = operands_at(f, entry, operands, f.argument(3))
+    codes, tensors = f.load(entry, 8 * t.OPERANDS), f.tensor_items()
     f.same(n, f.load(entry, 8 * t.N_OPERANDS, I64))
     f.require_mode(entry)
-    items, codes = b.offset(operands, layout.tuple_items, 1), f.load(entry, 8 * t.OPERANDS)
     f.require_operands(items, codes, n, tensors)
     # The target may come in with this very entry.
     enter_fresh(f, entry, items, tensors)
@@ -39,6 +36,7 @@ def _inplace_again(f):
     with b.when(b.not_(is_made)):
         _require_own_memory(f, change, target)
     take_numbers(f, entry, items, codes, n)
+    take_numbers_again(f, change)
     count_version(f, f.load(target, layout.storage))
     f.assign(target, b.offset(tensors, f.load(change, 8 * t.NEW, I64), 8), 0)
     f.advance()
@@ -73,6 +71,7 @@ def _show_again(f, tensors):
     b = f.b
     entry = b.offset(f.word(t.ENTRIES), f.word(t.K, I64), 8 * t.ENTRY_WORDS)
     change = f.load(entry, 8 * t.CHANGE)
+    take_numbers_again(f, change)
     tensor = f.item(tensors, f.load(change, 8 * t.OLD, I64))
     f.assign(tensor, b.offset(tensors, f.load(change, 8 * t.NEW, I64), 8), 0)
     _number_anew(f, change, tensor, tensors)

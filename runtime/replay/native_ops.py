@@ -36,18 +36,8 @@ def _call_op(module, layout):
 
 def _take_op(f, entry, operands, attributes):
     """Take the entry, whose op is as expected, if the operands and attributes are; returns its result."""
-    b, layout = f.b, f.layout
-    f.require_type(operands, t.TUPLE)
-    n, items = f.load(operands, layout.size, I64), b.offset(operands, layout.tuple_items, 1)
-    place = f.load(entry, 8 * t.PLACE)
-    is_row, row = b.cmp("ne", place, NULL), b.alloca(PTR, 2)
-    with b.when(b.not_(is_row)):
-        native_attributes.require(f, attributes, f.load(entry, 8 * t.ATTRIBUTES))
-    with b.when(is_row):
-        f.same(n, b.i64(1))
-        f.store(f.load(items, 0), row, 0)
-        f.store(_place_in(f, attributes, place), row, 8)
-    n, items = b.select(is_row, b.i64(2), n), b.select(is_row, row, items)
+    b = f.b
+    items, n = operands_at(f, entry, operands, attributes)
     f.same(n, f.load(entry, 8 * t.N_OPERANDS, I64))
     f.require_mode(entry)
     codes, tensors = f.load(entry, 8 * t.OPERANDS), f.tensor_items()
@@ -57,19 +47,74 @@ def _take_op(f, entry, operands, attributes):
     f.advance()
     result, root = f.item(tensors, f.load(entry, 8 * t.VID, I64)), f.load(entry, 8 * t.ROOT, I64)
     with b.when(b.cmp("ge", root, b.i64(0))):
-        f.assign(f.item(tensors, root), result, layout.base)
+        f.assign(f.item(tensors, root), result, f.layout.base)
     return f.keep(result)
 
 
-def _place_in(f, attributes, place):
-    """The number in the attributes that is an operand of a row; the axis beside it is the same."""
-    b = f.b
+def operands_at(f, entry, operands, attributes):
+    """(the operands, how many there are), the starts of a part whose place is a number among them; and the attributes
+    are as expected."""
+    b, layout = f.b, f.layout
+    f.require_type(operands, t.TUPLE)
+    n, given = f.load(operands, layout.size, I64), b.offset(operands, layout.tuple_items, 1)
+    place = f.load(entry, 8 * t.PLACE)
+    is_at = b.cmp("ne", place, NULL)
+    items, count = b.alloca(PTR, 2 + t.MOST_STARTS), b.alloca(I64)
+    b.store(n, count)
+    with b.when(b.not_(is_at)):
+        native_attributes.require(f, attributes, f.load(entry, 8 * t.ATTRIBUTES))
+    with b.when(is_at):
+        f.same(n, f.load(place, 8 * t.N_BEFORE_STARTS, I64))
+        with b.loop(0, n, 1) as i:
+            b.store(f.item(given, i), b.offset(items, i, 8))
+        _add_starts(f, place, attributes, items, count)
+    return b.select(is_at, items, given), b.load(count, I64)
+
+
+def _add_starts(f, place, attributes, items, count):
+    """The starts in the attributes of a part; what is beside them is as expected."""
+    b, used = f.b, f.layout.dict_used
+    spec = f.load(place, 8 * t.SPEC)
+    is_select = b.cmp("eq", spec, NULL)
     f.require_type(attributes, t.DICT)
-    f.same(f.load(attributes, f.layout.dict_used, I64), b.i64(2))
-    axis, index = (f.python("PyDict_GetItemWithError", [attributes, f.load(place, 8 * k)]) for k in range(2))
-    f.require(b.and_(b.cmp("ne", axis, NULL), b.cmp("ne", index, NULL)))
-    f.require_true("weft_same", axis, f.load(place, 16))
-    return index
+    name, other = (f.load(place, 8 * (t.NAMES + k)) for k in range(2))
+    with b.when(is_select):
+        f.same(f.load(attributes, used, I64), b.i64(2))
+        axis, index = (f.python("PyDict_GetItemWithError", [attributes, one]) for one in (name, other))
+        f.require(b.and_(b.cmp("ne", axis, NULL), b.cmp("ne", index, NULL)))
+        f.require_true("weft_same", axis, f.load(place, 8 * t.AXIS))
+        _add(f, index, items, count)
+    with b.when(b.not_(is_select)):
+        f.same(f.load(attributes, used, I64), b.i64(1))
+        given = f.python("PyDict_GetItemWithError", [attributes, name])
+        f.require(b.cmp("ne", given, NULL))
+        _add_starts_of(f, spec, given, items, count)
+
+
+def _add_starts_of(f, spec, given, items, count):
+    b, layout = f.b, f.layout
+    f.require_type(given, t.TUPLE)
+    size = f.load(spec, layout.size, I64)
+    f.same(size, f.load(given, layout.size, I64))
+    with b.loop(0, size, 1) as i:
+        one, part = (f.item(b.offset(x, layout.tuple_items, 1), i) for x in (spec, given))
+        wanted, found = (b.offset(x, layout.tuple_items, 1) for x in (one, part))
+        is_start = b.cmp("eq", f.load(wanted, 0), f.word(t.NONE))
+        with b.when(b.not_(is_start)):
+            f.require_true("weft_same", part, one)
+        with b.when(is_start):
+            f.require_type(part, t.TUPLE)
+            f.same(f.load(part, layout.size, I64), b.i64(3))
+            for k in (1, 2):
+                f.require_true("weft_same", f.load(found, 8 * k), f.load(wanted, 8 * k))
+            _add(f, f.load(found, 0), items, count)
+
+
+def _add(f, item, items, count):
+    b = f.b
+    n = b.load(count, I64)
+    b.store(item, b.offset(items, n, 8))
+    b.store(b.add(n, b.i64(1)), count)
 
 
 def take_numbers(f, entry, items, codes, n):
@@ -77,6 +122,16 @@ def take_numbers(f, entry, items, codes, n):
     with f.b.when(f.b.cmp("ne", f.load(entry, 8 * t.HAS_NUMBERS, I64), f.b.i64(0))):
         _require_small(f, items, codes, n)
         _append_numbers(f, items, codes, n)
+
+
+def take_numbers_again(f, change):
+    """What the program is given that follows from numbers of this call."""
+    b, again = f.b, f.load(change, 8 * t.AGAIN)
+    with b.loop(0, f.load(change, 8 * t.N_AGAIN, I64), 1) as i:
+        position, times, plus = (f.load(b.offset(again, i, 8 * t.AGAIN_WORDS), 8 * k, I64) for k in range(3))
+        number = f.item(f.load(f.word(t.NUMBERS), f.layout.list_items), position)
+        value = b.add(b.mul(f.python("PyLong_AsLongLong", [number], I64), times), plus)
+        f.append_new(t.NUMBERS, f.new("PyLong_FromLongLong", [value]))
 
 
 def _require_small(f, items, codes, n):

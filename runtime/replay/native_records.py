@@ -7,14 +7,14 @@ from math import prod
 
 import numpy as np
 
+from ...compiler.ops.parts import AT_KNOWN_PLACES
 from ...compiler.ops.rows import row as row_op
-from ...compiler.ops.view import select
 from ..programs.places import WRITEABLE, Place, words_of
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE, new_counter
 from ..state.aligned import is_large, new_array
 from . import native_words
 
-_SELECTED = "axis", "index"  # attributes of select
+_NAMES, _SELECTED = ("spec", ""), ("axis", "index")  # of attributes
 
 
 def table_of(held, rows, width):
@@ -54,7 +54,7 @@ def words_of_argument(held, key, kind, is_read, may_have_history=False):
 
 def words_of_entry(held, entry):
     """The words of an entry; none of one that Python compares."""
-    if entry.op is None or entry.fresh and not is_simple(entry):
+    if entry.op is None or entry.fresh and not is_simple(entry) or _has_many_starts(entry):
         return ()
     if entry.op is BACKWARD:
         return _backward_entry(held, entry)
@@ -71,7 +71,8 @@ def words_of_entry(held, entry):
         root = -1 if entry.root is None else entry.root
         row += [entry.vid, any(c < 0 for c in entry.operands), 0, 0, 0, 0, root]
         row += [*[0] * (native_words.FRESH - len(row)), *_fresh(held, entry)]
-        return row if entry.op is not row_op else [id(select), *row[1:], _place(held, entry)]
+        at_known = AT_KNOWN_PLACES.get(entry.op)
+        return row if at_known is None else [id(at_known), *row[1:], _place(held, entry)]
     rule, n_rows, n_numbers, flags = entry.attributes
     targets = entry.update.targets
     storages = np.array([*map(id, entry.update.storages), *map(id, targets)], np.int64)
@@ -83,9 +84,21 @@ def words_of_entry(held, entry):
 
 
 def _place(held, entry):
-    names = [*_SELECTED, entry.attributes["axis"]]
-    held.append(names)
-    return table_of(held, [map(id, names)], len(names))[0]
+    """Of a part whose place is a number (compiler/ops/rows.py)."""
+    spec, axes, is_row = entry.attributes["spec"], entry.attributes["axes"], entry.op is row_op
+    names, axis = [*(_SELECTED if is_row else _NAMES)], axes[0] if is_row else None
+    held += [names, spec, axis]
+    n = len(entry.operands) - _n_starts(entry)
+    return table_of(held, [[n, 0 if is_row else id(spec), *map(id, names), id(axis)]], 5)[0]
+
+
+def _has_many_starts(entry):
+    op = entry.op if entry.change is None else entry.change.op
+    return op in AT_KNOWN_PLACES and _n_starts(entry) > native_words.MOST_STARTS
+
+
+def _n_starts(entry):
+    return sum(start is None for start, _, _ in entry.attributes["spec"])
 
 
 def is_simple(entry):
@@ -102,6 +115,8 @@ def _change_entry(held, entry):
     row[1:6] = id(entry.attributes), id(entry.grad_enabled), len(codes), codes.ctypes.data, entry.vid
     row[native_words.HAS_NUMBERS] = any(c < 0 for c in entry.operands)
     row[native_words.CHANGE : native_words.PLACE] = _change(held, entry.change), *_fresh(held, entry)
+    if entry.change.op in AT_KNOWN_PLACES:
+        row[native_words.PLACE] = _place(held, entry)
     return row
 
 
@@ -136,11 +151,11 @@ def _change(held, change):
     held += [change, numbers, group]
     target = 0 if change.target is None else id(change.target)
     # What no version tells of, and what is no change to native code, Python compares.
-    op = 0 if change.op is None or change.is_silent else id(change.op)
+    op = 0 if change.op is None or change.is_silent else id(AT_KNOWN_PLACES.get(change.op, change.op))
     row = [op, *numbers, change.is_made, target, group.ctypes.data, len(group)]
     for number, meta in zip(numbers, (change.old_meta, change.meta)):
         row += [id(number), id(meta), id(meta.requires_grad)]
-    row += [change.given, len(change.shown)]
+    row += [change.given, len(change.shown), *table_of(held, change.again, native_words.AGAIN_WORDS)]
     return table_of(held, [row], native_words.CHANGE_WORDS)[0]
 
 

@@ -82,15 +82,16 @@ CHANGE = 16  # of a change in place: where its words are
 # Tensors from outside that come in with it: (number, position, words of an argument, bytes). In place of the number its
 # operands have a code, like that of a number: the word with the type that is expected.
 FRESH, N_FRESH, FRESH_CODE = 17, 18, -17
-PLACE, ENTRY_WORDS = 19, 20  # of a row, whose OP is select: where the names of its attributes and the axis are
+# Of a part whose place is a number, while its OP has it as an attribute: where words are that say how many operands
+# come before the starts, the spec (null of a select), the names of attributes, a select's axis.
+PLACE, ENTRY_WORDS, N_BEFORE_STARTS, SPEC, NAMES, AXIS, MOST_STARTS = 19, 20, 0, 1, 2, 4, 8
 # The words of a change: its op, the target's numbers before and after, whether the call makes the target, the target if
 # it is the same in every call (else 0), numbers of views, and of both numbers: the object, meta, flag.
 CHANGE_OP, OLD, NEW, IS_MADE, TARGET, GROUP, N_GROUP, OLD_NUMBER, OLD_META, OLD_FLAG = range(10)
 NEW_NUMBER, NEW_META, NEW_FLAG = range(10, 13)
 # The number of what the change is asked of, which may be another name of the target; how many names show the target
-# again in the entries that follow.
-GIVEN_NAME, N_SHOWN = 13, 14
-CHANGE_WORDS = 15
+# again in the entries that follow; what follows from numbers of the call: (position, times, plus) each.
+GIVEN_NAME, N_SHOWN, AGAIN, N_AGAIN, CHANGE_WORDS, AGAIN_WORDS = *range(13, 18), 3
 # The words of a span (frame_spans.py): the object that is called, the numbers of its arguments, what must be as it was,
 # gradient mode, the position after it (-1: never), the number of the result, a list of numbers it appends, numbers of
 # views and their bases, how often it was taken, what comes in with it (as of an entry, but among its own arguments).

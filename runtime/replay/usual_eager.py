@@ -3,13 +3,22 @@ What they give comes in with the entry that uses it, like a tensor from outside.
 
 from time import perf_counter
 
-from ...compiler.ops.rows import row
-from ...compiler.ops.view import select
+from ...compiler.ops.rows import starts_in
 from ..eager.gate import apply
-from ..record.frame_eager import FEW, are_pending, has_history, has_varied, without_history
+from ..record.frame_eager import AT_ANY_PLACE, are_pending, has_history, without_history
 from ..state.modes import frame_hidden
 
 NOT_APPLIED = object()
+
+
+def as_expected(entry, op, operands, attributes):
+    """(op, operands, attributes) of a part of a tensor whose place is a number, where the entry expects one; else what
+    is given."""
+    expected = entry.op if entry.change is None else entry.change.op
+    if expected is None or AT_ANY_PLACE.get(op) is not expected:
+        return op, operands, attributes
+    starts = starts_in(expected, entry.attributes, attributes)
+    return (op, operands, attributes) if starts is None else (expected, (*operands, *starts), entry.attributes)
 
 
 class AppliesEagerly:
@@ -17,7 +26,7 @@ class AppliesEagerly:
 
     def note_eager_ops(self, frame, entries):
         """Position among the entries -> the ops that ran there."""
-        self.eager_ops, self.varied = {}, {}  # varied: position -> an op that was recorded there for several places
+        self.eager_ops = {}
         self._applied = 0, []  # (which call of the recording, the ops that have run in it so far)
         for one in frame.eager_ops:
             position = sum(entry.step.depth <= one.step.depth for entry in entries)
@@ -45,32 +54,13 @@ class AppliesEagerly:
 
     def _picked(self, op, operands, attributes):
         """The tensor made for a part that is taken at another place in each call, if one is expected here."""
-        entry = self.entries[self.position.value]
-        if op is not select or entry.op is not row:
-            return None
-        return self._take_op(row, (*operands, attributes["index"]), {"axis": attributes["axis"]})
+        found, operands, attributes = as_expected(self.entries[self.position.value], op, operands, attributes)
+        return None if found is op else self._take_op(found, operands, attributes)
 
     def applied(self):
         """The ops that have run eagerly in this call so far."""
         call, ops = self._applied
         return ops if call == self.recording.calls else []
-
-    def has_varied(self, op):
-        """Whether the op was recorded here with several attributes, one after the other."""
-        if self.recording.n_branches < FEW:
-            # Which most are: nowhere do so many steps follow one.
-            return False
-        if self.working or self._real is not None:
-            return self._real is not None and self._real.has_varied(op)
-        position = self.position.value
-        if self.varied.get(position) is op:
-            return True
-        step = self.entries[position - 1].step if position else self.expectation.start
-        found = has_varied(step, op)
-        if found:
-            # What was recorded stays.
-            self.varied[position] = op
-        return found
 
     def _brings(self, operands):
         """Whether the values of these are in memory, if need be because a segment ends here."""

@@ -18,13 +18,13 @@ class Change:
     whether it does not count for who has saved what is given. takes_memory: whether what is shown was the new value and
     no name before (frame_memory.py). steps: all that were recorded for it. target: what is
     changed, if it is the same tensor in every call. is_made: whether the call makes it. group: numbers of views, which
-    nobody may hold.
+    nobody may hold. again: what the program is given that follows from numbers of the call (frame_through.py).
     """
 
     is_leaf = False
     __slots__ = (
         "op", "old", "new", "given", "shown", "is_silent", "steps", "target", "is_made", "origin", "group", "meta",
-        "old_meta", "takes_memory",
+        "old_meta", "takes_memory", "again",
     )  # fmt: skip
 
     def __init__(self, frame, step, steps, expected):
@@ -39,6 +39,7 @@ class Change:
         self.group = tuple(v for v in step.detail.group if v != self.old)
         self.is_made = self.origin is None
         self.target = expected.get(self.origin)
+        self.again = frame_through.numbers_again(frame, self.given) if is_other else ()
 
     def homes(self):
         """What it adds to a frame's homes, if the target is the same in every call."""
@@ -110,6 +111,12 @@ class Change:
             tensors[self.old], tensors[self.new] = pending_tensor(call, self.old, call.metas[self.old]), None
         else:
             tensors[self.new] = None
+
+
+def make(call, change, target):
+    """The change, in a call whose numbers come in as its function runs."""
+    change.make(call, target)
+    call.numbers += [start.among(call.numbers) for start in change.again]
 
 
 def pass_expected(frame, call):

@@ -15,7 +15,7 @@ class NewLeaf:
 
     __slots__ = ("old", "new", "step", "given", "group", "meta", "old_meta")
     op = target = origin = None
-    is_silent, shown = False, ()
+    is_silent, shown, again = False, (), ()
     is_made, is_leaf, takes_memory = True, True, False
 
     def __init__(self, frame, step):

@@ -1,6 +1,7 @@
 """In a usual call, what follows a change of a tensor that has other names (frame_through.py): each, a tensor of the
 call, shows what the tensor holds now. It goes from one number to the next."""
 
+from ...compiler.ops.parts import cut_at
 from ...compiler.ops.view import data
 from ..record import frame_through
 from ..state.tensor import pending_tensor
@@ -30,7 +31,7 @@ class ShowsWhole:
 class Shown:
     """What a Change (usual_inplace.py) is for an entry that is done together with the one before."""
 
-    __slots__ = ("old", "new", "given", "shown", "step", "meta", "old_meta", "is_silent")
+    __slots__ = ("old", "new", "given", "shown", "step", "meta", "old_meta", "is_silent", "again")
     op = target = origin = None
     is_made, is_leaf, takes_memory, group = True, False, False, ()
 
@@ -40,6 +41,7 @@ class Shown:
         self.new, self.step, self.meta, self.old_meta = step.first, step, step.metas[0], frame.metas[self.old]
         # Whether a version of its own counts the change: what has become a name is what it was before.
         self.is_silent = change.is_silent and not change.takes_memory
+        self.again = frame_through.numbers_again(frame, self.old) if step.op is cut_at else ()
 
     def homes(self):
         return {}

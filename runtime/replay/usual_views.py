@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ...compiler.ops.rows import row
+from ...compiler.ops.parts import PARTS_AT
 from ...compiler.ops.view import data
 from ..programs.places import Place
 from ..record.frame_views import detached_above, evaluate_view, made_like
@@ -97,7 +97,7 @@ def _ops_between(steps, root, vid):
     ops = []
     while vid != root:
         step = steps[vid]
-        if step.op is row:
+        if step.op in PARTS_AT:
             raise NotReplayed("a part that is taken at another place in each call is looked at", step.line)
         ops.append((step.op, step.attributes))
         vid = step.operands[0]

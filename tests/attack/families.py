@@ -164,4 +164,10 @@ PLACES = (
     "{t} = weft.stack([base[k] for k in range(calls[0] % 3, 5)]).sum(0) * w",
     "if calls[0] % 5 == 4:\n    kept[:1] = [s[calls[0] % 3]]\nelse:\n    {t} = s[calls[0] % 3] * w",
     "{t} = ({x} * w).unbind(-1)[calls[0] % 4]", "{t} = weft.autograd.grad((w[calls[0] % 3] * {x}).sum(), w)[0]",
+    "{t} = ({x} * w).expand(3, 4).clone()\n{t}[calls[0] % 3] += v",
+    "{t} = weft.zeros(3, 4)\n{t}[:, calls[0] % 3 : calls[0] % 3 + 2] = ({x} * w).expand(3, 4)[:, :2]",
+    "base[calls[0] % 4 : calls[0] % 4 + 2, 1:3] += 0.5", "base[1:][calls[0] % 5].mul_(0.9)",
+    "row = base[calls[0] % 6]\nrow += 1.0\nkept[:1] = [row]", "base.t()[calls[0] % 4].copy_(base[:, 0])",
+    "{t} = ({x} * w).expand(3, 4).clone()\nrow = {t}[calls[0] % 3]\nrow.mul_(v)\n{t} = {t} * 2.0 + row",
+    "row, line = s[calls[0] % 3], s[:, calls[0] % 4]\nrow += 1.0\n{t} = line.sum() * w\nline.zero_()",
 )  # fmt: skip

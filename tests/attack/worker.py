@@ -13,7 +13,6 @@ from random_sharing import RandomSharing
 
 from weft import contest, made_anew, whole_calls
 from weft.runtime.record import frame_eager
-from weft.runtime.replay import usual_eager
 
 from .compare import difference_in, n_errors
 from .minimise import minimised
@@ -34,7 +33,7 @@ N_BETWEEN_FREEZES = 4
 made_anew.PAYS_AFTER = 0
 contest.LOOKED_INTO_AFTER = 4  # programs are short
 whole_calls.GAIN = 0.0
-frame_eager.FEW = usual_eager.FEW = 2
+frame_eager.FEW = 2
 
 
 def source_of(seed):
