@@ -98,7 +98,7 @@ class Table(dict):
         return dict.items(self._whole())
 
     def _whole(self):
-        for module in {*self.later.values()}:
+        for module in dict.fromkeys(self.later.values()):
             imported(module)
         return self
 
