@@ -107,4 +107,5 @@ def set_default_dtype(d):
 
 
 attached.attach_to_loaded()
+absent.forget()
 _remember_methods(Tensor)

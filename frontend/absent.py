@@ -110,6 +110,12 @@ def names_in(path):
     return frozenset(name.rstrip("=") for name in pytorch_names(path))
 
 
+def forget():
+    """Let go of what was read: few names are asked for again."""
+    _lists.cache_clear()
+    names_in.cache_clear()
+
+
 def taking_out(path):
     """The functions of one of PyTorch's modules that take the keyword `out`."""
     return [name[:-1] for name in pytorch_names(path) if name.endswith("=")]

@@ -9,11 +9,9 @@ the doors: the code of every public function becomes that of a door, in place. W
 doors, native code that takes them over too. The class of plain tensors keeps its properties and the operators of native
 code; those of classes that have a say are doors, and while a mode is open so are Tensor's.
 
-Such a class is noticed when it is made: one of tensors by Tensor.__init_subclass__, another one by Python's function
-for the `class` statement, which is watched until the doors are open.
+Who notices such a class, when it is made, is in watched_classes.py.
 """
 
-import builtins
 import sys
 import threading
 from types import FunctionType, GetSetDescriptorType
@@ -25,20 +23,18 @@ from .overriding import (
     KEPT,
     OWN,
     PLAIN,
-    as_subclass,
     asked_of,
     by_default,
     converted,
     hand_over,
     has_say,
-    is_own,
     off,
 )
-from .reference import told_of_modules
 from .runtime.state import marks
 from .runtime.state.modes import state, watched
 from .runtime.state.tensor import Tensor
 from .spelled import FORMS
+from .watched_classes import of_class, opened, watch_classes, watch_no_more
 
 _ROOT = __name__.partition(".")[0]
 
@@ -58,8 +54,8 @@ class Mode(watched):
         super().__enter__()
         with _changing:
             if not _entered:
-                _before.update({name: vars(Tensor)[name] for name in _of_class})
-                _set_all(Tensor, _of_class)
+                _before.update({name: vars(Tensor)[name] for name in of_class})
+                _set_all(Tensor, of_class)
             _entered.append(self)
         state.function_modes = (*state.function_modes, self.mode)
         return self
@@ -238,7 +234,6 @@ _OPERATORS = {
     **{f"__r{x}__": f"__{x}__" for x in _BINARY},
     **{f"__i{x}__": None for x in _BINARY if x != "matmul"},
 }
-_NAMES = {"__pow__": "pow", "__ipow__": "pow_", "__rtruediv__": "__rdiv__"}
 # Those that native code computes without asking whether it may: they stay what they are for plain tensors.
 _NATIVE = frozenset(
     [
@@ -278,40 +273,37 @@ _BY_RANK = {
     """)},
 }  # fmt: skip
 
-_of_class = {}  # what the operators and properties of a class that has a say are
 _in_place = []  # (function that is a door, what it was)
-_opened = {}  # path -> functions that are doors
 
 
 def open_doors():
     """Let every public function ask, if it does not yet."""
-    if _opened:
+    if opened:
         return
     join_all()
     with _changing:
-        if not _opened:
-            _watch_no_more()
-            _opened["Tensor"] = []
+        if not opened:
+            watch_no_more()
+            opened["Tensor"] = []
             _open_tensors()
             _open_modules()
 
 
 def open_modules():
     """The same of what modules hold that have been imported since."""
-    if _opened:
-        with _changing:
-            _open_modules()
+    with _changing:
+        _open_modules()
 
 
 def _open_modules():
     for path, names in _PATHS.items():
         module = sys.modules.get(f"{_ROOT}.{path}".rstrip("."))
-        if module is not None and path not in _opened:
+        if module is not None and path not in opened:
             found = [
                 (name, vars(module).get(name)) for name in sorted(names or names_in(path) | {*FORMS.get(path, ())})
             ]
             functions = [(name, f) for name, f in found if type(f) is FunctionType and name not in _NO_FUNCTIONS]
-            _opened[path] = [f for _, f in functions]
+            opened[path] = [f for _, f in functions]
             for name, function in functions:
                 if not _is_door(function):
                     _open(function, _modes_only if name in _OF_MODES else _entrance)
@@ -345,9 +337,9 @@ def _open_tensors():
         make = _operator(doors.get(_BY_NAME.get(name)), doors.get(_OPERATORS[name])) if is_operator else _entrance
         behind = _open(door, make)
         marks.without_door[door] = behind[0]
-        _opened["Tensor"].append(door)
+        opened["Tensor"].append(door)
         if name in _NATIVE:
-            _of_class[name] = door
+            of_class[name] = door
             continue
         if vars(Tensor)[name] is not door:
             behind[0] = vars(Tensor)[name]
@@ -358,9 +350,9 @@ def _open_tensors():
         # Some are native code's by now, and no properties of Python's.
         is_read = isinstance(value, (property, GetSetDescriptorType)) and name[0] != "_" and name not in _NO_PROPERTIES
         if is_read or name in _constants():
-            _of_class[name] = asked = Asked(name, value)
-            _opened["Tensor"].append(asked.get)
-    KEPT.update(_of_class[name].get for name in ("grad",))
+            of_class[name] = asked = Asked(name, value)
+            opened["Tensor"].append(asked.get)
+    KEPT.update(of_class[name].get for name in ("grad",))
 
 
 def close_doors():
@@ -376,9 +368,9 @@ def close_doors():
             before = first[name] if type(behind[0]) is FunctionType else behind[0]
             setattr(Tensor, name, before)
             marks.methods[Tensor][name] = before
-        for known in (_in_place, _opened, marks.doors, marks.without_door, _of_class, KEPT):
+        for known in (_in_place, opened, marks.doors, marks.without_door, of_class, KEPT):
             known.clear()
-        _watch_classes()
+        watch_classes()
 
 
 def _constants():
@@ -388,51 +380,4 @@ def _constants():
 def functions_by_path():
     """{path: functions that ask}."""
     open_doors()
-    return _opened
-
-
-# --- classes that are made --------------------------------------------------------------------------------------------
-def _init_subclass(cls, **kwargs):
-    super(Tensor, cls).__init_subclass__(**kwargs)
-    if has_say(cls):
-        open_doors()
-        marks.asked_classes[cls] = True
-        for name, door in _of_class.items():
-            if next(kind for kind in cls.__mro__ if name in vars(kind)) is Tensor:
-                setattr(cls, name, door)
-
-
-def _watch_classes():
-    """Have the doors opened when a class is made that has a `__torch_function__` and is none of tensors."""
-    build = builtins.__build_class__
-
-    def __build_class__(*args, **kwargs):
-        made = build(*args, **kwargs)
-        if not _opened and isinstance(made, type) and OWN in vars(made) and has_say(made) and not is_own(made):
-            open_doors()
-        return made
-
-    _watch[:] = build, __build_class__
-    builtins.__build_class__ = __build_class__
-
-
-_watch = []
-
-
-def _watch_no_more():
-    if _watch and builtins.__build_class__ is _watch[1]:  # somebody else may have put another one around it
-        builtins.__build_class__ = _watch[0]
-
-
-def attach():
-    """Give Tensor what its subclasses have from it, and begin to look. Its methods become functions of their own."""
-    for name, function in vars(Tensor).copy().items():
-        if type(function) is FunctionType:
-            own = marks.own_method(name, function)
-            own.__name__ = _NAMES.get(name, name)
-            setattr(Tensor, name, own)
-    setattr(Tensor, OWN, classmethod(by_default))
-    Tensor.__init_subclass__ = classmethod(_init_subclass)
-    Tensor.as_subclass = as_subclass
-    told_of_modules.append(open_modules)
-    _watch_classes()
+    return opened

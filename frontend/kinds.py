@@ -25,6 +25,7 @@ from .operands import not_a_tensor
 from .placement import layout, memory_format
 from .runtime.state import marks
 from .runtime.state.device import device
+from .runtime.state.marks import hopeless
 from .runtime.state.random import Generator
 from .runtime.state.tensor import Tensor
 from .runtime.state.tracebacks import shorten
@@ -43,6 +44,7 @@ QUICK = frozenset(
 # What a wrong argument leads to, some lines later.
 _TROUBLE = (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError, ZeroDivisionError)
 _MOST_KNOWN = 1 << 10
+_NOTHING = frozenset()  # is known of a function that has not been called
 _NESTED = (list, tuple, dict)
 _HOUSE = __name__.partition(".")[0]
 
@@ -50,9 +52,10 @@ _HOUSE = __name__.partition(".")[0]
 def door(name, function):
     """The function, which says of an argument of a wrong kind what it is called and what kind it has to be. name: its
     path without "weft."; a method's is that of the function."""
-    known, place, hopeless = set(), marks.place_of(function), marks.hopeless
+    known, place = _NOTHING, marks.place_of(function)
 
     def checked(*args, **kwargs):
+        nonlocal known
         if place not in hopeless:
             try:
                 found = marks.answer(place, args, kwargs)
@@ -62,7 +65,7 @@ def door(name, function):
                 return found
         key = (*map(type, args), *kwargs, *map(type, kwargs.values())) if kwargs else (*map(type, args),)
         if key not in known:
-            _look(name, function, args, kwargs, known, key)
+            known = _look(name, function, args, kwargs, known, key)
         try:
             # Without the keywords that there mostly are not a call takes half the time.
             return function(*args, **kwargs) if kwargs else function(*args)
@@ -106,18 +109,20 @@ def door_of(name, value):
 
 def _look(name, function, args, kwargs, known, key):
     """Compare a call with the signatures, unless one with the same classes has been, in lists too; TypeError if it fits
-    none. key: the classes of the arguments themselves."""
+    none. key: the classes of the arguments themselves. Returns what is known then."""
     nested = [x for x in (*args, *kwargs.values()) if isinstance(x, _NESTED)]
     if nested:
         key = (*key, *[frozenset(map(type, x)) for x in nested])
         if key in known:
-            return
+            return known
     wrong = mismatch(name, function, args, kwargs)
     if wrong is not None:
         raise TypeError(wrong)
     # Classes of a user's may have no end, and should not be kept; ours, Parameter for one, are few.
     if len(known) < _MOST_KNOWN and all(_is_lasting(x) for x in (*args, *kwargs.values(), *nested)):
+        known = known or set()  # most functions are never called
         known.add(key)
+    return known
 
 
 def _is_lasting(x):

@@ -2,7 +2,17 @@
 
 import numpy as np
 
-from . import by_python, doors, inplace, later_families, pickling, reshaping, shaping, tensor_hooks, tensor_methods
+from . import (
+    by_python,
+    inplace,
+    later_families,
+    pickling,
+    reshaping,
+    shaping,
+    tensor_hooks,
+    tensor_methods,
+    watched_classes,
+)
 from . import functions as f
 from .autograd import backward as run_backward
 from .compiler.dtypes import bfloat16
@@ -437,7 +447,7 @@ def attach():
     inplace.attach(FAMILIES)
     reshaping.attach()
     later_families.attach()
-    doors.attach()
+    watched_classes.attach()
 
 
 attach()

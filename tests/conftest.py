@@ -55,7 +55,7 @@ def asked_where_that_is_tested(request):
         doors = sys.modules["weft.doors"]
         if getattr(request.module, "ASKS", False):
             doors.open_doors()
-        elif doors._opened:
+        elif doors.opened:
             doors.close_doors()
 
 

@@ -80,12 +80,12 @@ import weft
 from weft.nn.functional import softmax
 from weft import doors
 mean, answers = weft.mean, {weft.add: "add"}
-print(bool(doors._opened))
+print(bool(doors.opened))
 class Duck:
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         return answers.get(func) or func.__name__
-print(bool(doors._opened), mean is weft.mean)
+print(bool(doors.opened), mean is weft.mean)
 print(softmax(Duck()), mean(Duck()), weft.add(Duck(), 1))
 import weft.linalg
 print(weft.linalg.norm(Duck()) == "norm")
@@ -98,9 +98,9 @@ def test_nobody_is_asked_as_long_as_nobody_has_a_say():
         "from weft import doors\n"
         "class Off(weft.nn.Parameter): pass\n"
         "class Off(weft.Tensor): __torch_function__ = weft._C._disabled_torch_function_impl\n"
-        "print(bool(doors._opened), type(weft.nn.Linear(2, 2).weight * 2).__name__)\n"
+        "print(bool(doors.opened), type(weft.nn.Linear(2, 2).weight * 2).__name__)\n"
         "class Plain(weft.Tensor): pass\n"
-        "print(bool(doors._opened), builtins.__build_class__.__module__)\n"
+        "print(bool(doors.opened), builtins.__build_class__.__module__)\n"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.split() == ["False", "Tensor", "True", "builtins"]

@@ -13,7 +13,6 @@ from . import (
     division,
     indexing,
     neural,
-    ordering,
     orthogonal,
     pointwise,
     random,
@@ -51,6 +50,10 @@ LATER = {
         linalg_cholesky linalg_pinv linalg_lstsq matrix_exp
     """,
     "normalization": "batch_norm group_norm normalized",
+    "ordering": """
+        sort_rows top_rows argsort first_positions ordered one_of_equals median_index mode_index
+        searchsorted_by_numpy search_rows searchsorted
+    """,
     "packed": "result",
     "pooling": "max_pool_index max_pool window_sum",
     "recurrent": "rnn_gradient lstm_gradient gru_gradient rnn lstm gru",
