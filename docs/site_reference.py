@@ -9,7 +9,9 @@ import re
 
 import weft
 from weft import public, reference
+from weft.later_families import join_all
 
+join_all()  # methods are looked at where they stand
 # What comes first on the page, in the order that a reader looks for it; all else follows by name.
 FIRST = ["", "Tensor", "nn", "nn.functional", "nn.Module", "optim", "optim.Optimizer", "optim.lr_scheduler", "autograd"]
 TITLES = {"": "weft: functions", "Tensor": "weft.Tensor"}

@@ -16,8 +16,10 @@ from stubs_types import BOOL, INT, TENSORS, parameters_of
 import weft
 from weft import public
 from weft.compiler.dtypes import DType
+from weft.later_families import join_all
 from weft.runtime.state.tensor import Tensor
 
+join_all()  # methods are looked at where they stand
 TARGET = Path(__file__).parent.parent / "frontend" / "__init__.pyi"
 
 HEADER = '''"""Written by docs/stubs.py from weft's own signatures: change those, and run it again."""
