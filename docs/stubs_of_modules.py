@@ -15,7 +15,9 @@ import stubs_types as types
 from stubs_types import BOOL, FLOAT, STR, parameters_of
 
 from weft import nn, public
+from weft.later_families import join_all
 
+join_all()  # methods are looked at where they stand
 FRONTEND = Path(__file__).parent.parent / "frontend"
 # Path of a module without "weft." -> the file that its stub stands beside.
 MODULES = {
