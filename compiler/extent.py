@@ -360,17 +360,40 @@ def remade(thing, items):
 
 
 def filled(thing, n):
-    """Nested lists and dicts in which every extent, or text of one, is the number it is for n."""
+    """Nested lists and dicts in which every text of an extent is the number it is for n."""
+    fill = filler(thing)
+    return thing if fill is None else fill(n)
+
+
+def filler(thing):
+    """`filled` of a thing as a function of n, which finds out once where the texts are: None if there are none. What
+    holds none is the same thing for every n."""
+    if isinstance(thing, str):
+        return _filler_of_text(thing) if "⟦" in thing else None
     if isinstance(thing, dict):
-        return {k: filled(x, n) for k, x in thing.items()}
-    if isinstance(thing, (list, tuple)):
-        return remade(thing, [filled(x, n) for x in thing])
-    if isinstance(thing, str) and "⟦" in thing:
-        polynomial = marked(thing)
-        if polynomial is not None:
-            return evaluate(polynomial, n)
-        return re.sub(_MARKED, lambda found: str(evaluate(found[1], n)), thing)
-    return thing
+        fillers = {k: filler(x) for k, x in thing.items()}
+    elif isinstance(thing, (list, tuple)):
+        fillers = dict(enumerate(map(filler, thing)))
+    else:
+        return None
+    fillers = {k: fill for k, fill in fillers.items() if fill is not None}
+    if not fillers:
+        return None
+
+    def fill_container(n):
+        made = dict(thing) if isinstance(thing, dict) else list(thing)
+        for k, fill in fillers.items():
+            made[k] = fill(n)
+        return made if isinstance(thing, dict) else remade(thing, made)
+
+    return fill_container
+
+
+def _filler_of_text(text):
+    polynomial = marked(text)
+    if polynomial is not None:
+        return lambda n: evaluate(polynomial, n)
+    return lambda n: re.sub(_MARKED, lambda found: str(evaluate(found[1], n)), text)
 
 
 def hold(guards, n):

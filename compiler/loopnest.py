@@ -252,7 +252,8 @@ class Cut:
 class Kernel:
     """A function of pointers. With a cut, one call of it does some of the units. `scalars`: the first slot of every
     stretch of run-time scalars, each of which has a pointer of its own. `by_vectors`: everything is done for one vector
-    of columns, then for the next; its sweeps are all unrolled, of one extent."""
+    of columns, then for the next; its sweeps are all unrolled, of one extent. `parts`: cut -> who touches what
+    (regions.py), for the steps that share a kernel."""
 
     parameters: tuple
     lanes: int
@@ -261,6 +262,7 @@ class Kernel:
     cut: Cut | None = None
     scalars: tuple = (0,)
     by_vectors: bool = False
+    parts: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def sweeps(self):

@@ -158,6 +158,12 @@ def _owned(start, step, cut, extent, others, size):
 # --- kernels ----------------------------------------------------------------------------------------------------------
 def kernel_parts(kernel, cut):
     """{(parameter's name, whether it is written): who touches it} for a kernel with this cut."""
+    if cut not in kernel.parts:
+        kernel.parts[cut] = _parts(kernel, cut)
+    return kernel.parts[cut]
+
+
+def _parts(kernel, cut):
     elements, found = {p.name: p.element for p in kernel.parameters}, {}
     for statement, loops, sweep in walk(kernel.body, (), None):
         for name, writes, at, extra in _uses(statement):

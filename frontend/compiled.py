@@ -267,7 +267,8 @@ class CompiledFunction(Trials):
                 self._warn_once(eager_from_now)
                 return None
             recording = self._new_recording(signature, tensors)
-            if len(self._recordings) > WARNED_AT <= self._recordings.n_alone():
+            is_said = len(self._recordings) <= WARNED_AT or anew_often in self._warned
+            if not is_said and self._recordings.n_alone() >= WARNED_AT:
                 self._warn_once(anew_often)
         elif recording.parts_at is not None:
             self._warn_once(out_of_paths)

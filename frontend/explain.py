@@ -238,7 +238,7 @@ def _program_lines(k, program, verbose):
     plan = program.meta["plan"]
     kernels = plan["kernels"]
     where = f"{_SOURCES[program.meta['source']]} in {1e3 * program.meta['seconds']:.3g} ms"
-    if "n" in program.meta:
+    if program.serves_many:
         what = "numbers of steps" if "has_loops" in program.meta else "sizes"
         where += f", serves many {what}, here {program.meta['n']}"
     lines = [

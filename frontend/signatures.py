@@ -126,7 +126,7 @@ def _is_alone(recording):
 
 
 def _programs_alone(recording):
-    return [program for program in recording.programs if "n" not in program.meta]
+    return [program for program in recording.programs if not program.serves_many]
 
 
 def anew_often(name, recordings):

@@ -57,6 +57,7 @@ _RULES[1] = _ABSOLUTE  # R_X86_64_64
 
 # A link is an address slot, then `jmp *slot(%rip)`: a call reaches any distance through it, a load reads the slot.
 _LINK = struct.Struct("<Q2si2x")
+_ADDRESS = struct.Struct("<Q")
 _JUMP_AT, _JUMP, _JUMP_BACK = 8, b"\xff\x25", -14
 
 
@@ -73,23 +74,23 @@ class _Object(collections.namedtuple("_Object", "data sections symbols names")):
         return _text(self.names, int(self.symbols["name"][symbol]))
 
 
-class _Image(collections.namedtuple("_Image", "file relocations memory base places links addresses writable_at")):
-    """An object with the memory that is mapped for it, where its parts go in there, and its symbols' addresses."""
+class Prepared(
+    collections.namedtuple("Prepared", "content size writable_at global_places moved_at moved_values needed")
+):
+    """What of a loaded object does not depend on where it is: its bytes, for a mapping that begins at address 0, and
+    how long that is; where the addresses in there are, and what they are then; (place, name) of those of functions
+    that it does not define. So code that is loaded many times is read once."""
 
     __slots__ = ()
 
-    def globals(self):
-        return _global_addresses(self.file, self.addresses)
-
-    def fill(self, known):
+    def fill(self, memory, base, known):
         """Write it, with the addresses of global symbols known, and make it executable."""
-        _fill(self.memory, self.file, self.places)
-        _write_links(self.memory, self.file, self.links, self.addresses, known)
-        image = np.frombuffer(self.memory, np.uint8)
-        for section, table in self.relocations:
-            at = self.places[section] + table["offset"]
-            _relocate(image, self.file, table, at, self.addresses, self.links)
-        _make_executable(self.base, self.writable_at)
+        memory[: len(self.content)] = self.content
+        image = np.frombuffer(memory, np.uint8)
+        image[self.moved_at] = (self.moved_values + base).view(np.uint8).reshape(-1, 8)
+        for place, name in self.needed:
+            _ADDRESS.pack_into(memory, place, known.get(name) or external_address(name))
+        _make_executable(base, self.writable_at)
 
 
 def load(*objects):
@@ -99,13 +100,39 @@ def load(*objects):
     object outside the tables of this module, and where the system forbids new executable memory. The memory is never
     writable and executable at once.
     """
-    images = [_map(data) for data in objects]
-    known = {}
-    for image in images:
-        known |= image.globals()
-    for image in images:
-        image.fill(known)
-    return [image.memory for image in images], known
+    return load_prepared([prepare(data) for data in objects])
+
+
+def load_prepared(objects):
+    """The same of what `prepare` has made of each."""
+    mapped, known = [], {}
+    for prepared in objects:
+        memory, base = _mapped(prepared.size)
+        mapped.append((memory, base))
+        known |= {name: base + place for name, place in prepared.global_places.items()}
+    for prepared, (memory, base) in zip(objects, mapped):
+        prepared.fill(memory, base, known)
+    return [memory for memory, _ in mapped], known
+
+
+def prepare(data):
+    """The Prepared of an object file. Raises CannotLoad for one outside the tables of this module."""
+    try:
+        file = _read(data)
+        relocations = _read_relocations(file)
+    except (struct.error, IndexError, ValueError) as error:
+        raise CannotLoad(f"not a whole ELF object: {error}") from error
+    places, links, writable_at, size = _layout(file, relocations)
+    symbols = _symbol_places(file.symbols, places, links)
+    content = bytearray(_end_of_content(file, places, links))
+    _fill(content, file, places)
+    moved, needed = _write_links(content, file, links, symbols)
+    image = np.frombuffer(content, np.uint8)
+    for section, table in relocations:
+        moved += _relocate(image, file, table, places[section] + table["offset"], symbols, links)
+    at = np.array(moved, np.int64).reshape(-1, 1) + np.arange(8)
+    values = image[at].view("<i8").ravel()
+    return Prepared(bytes(content), size, writable_at, _global_places(file, symbols), at, values, needed)
 
 
 @functools.cache
@@ -117,19 +144,11 @@ def external_address(name):
     return ctypes.cast(function, ctypes.c_void_p).value
 
 
-def _map(data):
-    """The _Image of an object, nothing of which is written yet."""
-    try:
-        file = _read(data)
-        relocations = _read_relocations(file)
-    except (struct.error, IndexError, ValueError) as error:
-        raise CannotLoad(f"not a whole ELF object: {error}") from error
-    places, links, writable_at, size_bytes = _layout(file, relocations)
+def _mapped(size):
+    """(private memory of so many bytes, its address)."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    memory = mmap.mmap(-1, size_bytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-    base = np.frombuffer(memory, np.uint8).ctypes.data
-    addresses = _symbol_addresses(file.symbols, places, links, base)
-    return _Image(file, relocations, memory, base, places, links, addresses, writable_at)
+    memory = mmap.mmap(-1, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    return memory, np.frombuffer(memory, np.uint8).ctypes.data
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -218,44 +237,60 @@ def _linked_symbols(symbols, relocations):
     return sorted(linked)
 
 
-def _symbol_addresses(symbols, places, links, base):
-    """Of each symbol: where it is placed, the jump of its link if it is external, 0 if it is not loaded."""
+def _symbol_places(symbols, places, links):
+    """Of each symbol: where it is placed, the jump of its link if it is external, -1 if it is not loaded."""
     section = symbols["section"]
     place = np.where(section < len(places), places[np.minimum(section, len(places) - 1)], -1)
     external = (section == _UNDEFINED) & (links >= 0)
-    return np.where(place >= 0, base + place + symbols["value"], np.where(external, base + links + _JUMP_AT, 0))
+    return np.where(place >= 0, place + symbols["value"], np.where(external, links + _JUMP_AT, -1))
 
 
-def _global_addresses(file, addresses):
-    defined = (file.symbols["section"] != _UNDEFINED) & (file.symbols["info"] >> 4 != 0) & (addresses != 0)
-    return {file.name(symbol): int(addresses[symbol]) for symbol in np.flatnonzero(defined)}
+def _global_places(file, symbols):
+    defined = (file.symbols["section"] != _UNDEFINED) & (file.symbols["info"] >> 4 != 0) & (symbols >= 0)
+    return {file.name(symbol): int(symbols[symbol]) for symbol in np.flatnonzero(defined)}
+
+
+def _end_of_content(file, places, links):
+    """Where what is written ends: the rest of the mapping is zero."""
+    ends = [
+        place + section.size
+        for section, place in zip(file.sections, places.tolist())
+        if place >= 0 and section.type != _NOBITS
+    ]
+    return max(*ends, int(links.max(initial=-1)) + _LINK.size, 0)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
-def _fill(memory, file, places):
+def _fill(content, file, places):
     for section, place in zip(file.sections, places.tolist()):
         if place >= 0 and section.type != _NOBITS:
-            memory[place : place + section.size] = _content(file.data, section)
+            content[place : place + section.size] = _content(file.data, section)
 
 
-def _write_links(memory, file, links, addresses, known):
-    for symbol in np.flatnonzero(links >= 0):
-        target = int(addresses[symbol])
-        if file.symbols["section"][symbol] == _UNDEFINED:
-            name = file.name(symbol)
-            target = known.get(name) or external_address(name)
-        _LINK.pack_into(memory, links[symbol], target, _JUMP, _JUMP_BACK)
+def _write_links(content, file, links, symbols):
+    """(where addresses in there are, (place, name) of those that other objects have)."""
+    moved, needed = [], []
+    for symbol in np.flatnonzero(links >= 0).tolist():
+        place, is_needed = int(links[symbol]), file.symbols["section"][symbol] == _UNDEFINED
+        _LINK.pack_into(content, place, 0 if is_needed else max(int(symbols[symbol]), 0), _JUMP, _JUMP_BACK)
+        if is_needed:
+            needed.append((place, file.name(symbol)))
+        else:
+            moved.append(place)
+    return moved, needed
 
 
-def _relocate(image, file, table, at, addresses, links):
-    """Patch the references at offsets `at`. P: the place, S: its symbol, A: the addend, G: the slot of the symbol."""
+def _relocate(image, file, table, at, symbols, links):
+    """Patch the references at offsets `at`, and return which of them are addresses. P: the place, S: its symbol, A: the
+    addend, G: the slot of the symbol."""
     symbol, addend, rules = table["symbol"], table["addend"], _RULES[table["kind"]]
-    target = addresses[symbol]
-    if not target.all():
-        raise CannotLoad(f"refers to {file.name(symbol[target == 0][0])!r}, which is not loaded")
-    from_start = np.where(rules == _THROUGH_SLOT, links[symbol], target - image.ctypes.data)
+    target = symbols[symbol]
+    if (target < 0).any():
+        raise CannotLoad(f"refers to {file.name(symbol[target < 0][0])!r}, which is not loaded")
+    from_start = np.where(rules == _THROUGH_SLOT, links[symbol], target)
     _scatter(image, at, from_start + addend - at, "<i4", rules != _ABSOLUTE)  # S + A - P, G + A - P
     _scatter(image, at, target + addend, "<i8", rules == _ABSOLUTE)  # S + A
+    return at[rules == _ABSOLUTE].tolist()
 
 
 def _scatter(image, at, values, dtype, chosen):

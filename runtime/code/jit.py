@@ -215,10 +215,25 @@ def ptx(ir, architecture):
         return machine.emit_assembly(module)
 
 
+class ManyTimes:
+    """Object code that is linked again and again, as that of programs for many sizes: `elf` reads it once."""
+
+    __slots__ = ("code", "prepared")
+
+    def __init__(self, code):
+        self.code, self.prepared = code, None
+
+
 def link(code):
-    """Load object code with the engine of WEFT_JIT; an object that `elf` refuses goes to `lljit`, which is noted."""
+    """Load object code with the engine of WEFT_JIT; an object that `elf` refuses goes to `lljit`, which is noted. It is
+    bytes, or ManyTimes."""
     with compiling:
-        return _LINKERS[_engine()](_objects(code))
+        engine = _engine()
+        if isinstance(code, ManyTimes):
+            if engine == "elf":
+                return _link_again(code)
+            code = code.code
+        return _LINKERS[engine](_objects(code))
 
 
 def _objects(code):
@@ -350,6 +365,15 @@ def _link_elf(objects):
         memory, addresses = elf.load(*objects)
     except elf.CannotLoad as refusal:
         return _link_lljit(objects, refusal=str(refusal))
+    return Library("elf", memory, addresses.get)
+
+
+def _link_again(many):
+    try:
+        many.prepared = many.prepared or [elf.prepare(data) for data in _objects(many.code)]
+        memory, addresses = elf.load_prepared(many.prepared)
+    except elf.CannotLoad as refusal:
+        return _link_lljit(_objects(many.code), refusal=str(refusal))
     return Library("elf", memory, addresses.get)
 
 

@@ -1,6 +1,7 @@
 """Which values the derivative of an op reads: found by running its rules once on a graph, never declared."""
 
 from ...compiler.autodiff import vjp
+from ...compiler.extent import LEAST, is_open
 from ...compiler.graph import Graph
 from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
@@ -24,9 +25,15 @@ def needs(op, operands, attributes, differentiated):
 
 
 def needs_of(op, metas, attributes, differentiated):
-    """The same of operands that are Metas or numbers. Steps of a loop ask for the same again and again."""
-    kinds = [(m.shape, m.dtype.name) if isinstance(m, Meta) else m for m in metas]
-    # Texts tell 1, 1.0 and True apart, and do not ask what size an extent is.
+    """The same of operands that are Metas or numbers. Steps of a loop ask for the same again and again, and so do
+    batches of other lengths: which sizes are equal may decide what rules read, and which are 0 or 1, but not what the
+    others are."""
+    kinds, seen = [], {}
+    for m in metas:
+        if isinstance(m, Meta):
+            m = [_size_alike(n, seen) for n in m.shape], m.dtype.name
+        kinds.append(m)
+    # Texts tell 1, 1.0 and True apart.
     key = op, repr(kinds), repr(attributes), differentiated
     found = _of_steps.get(key)
     if found is None:
@@ -34,6 +41,13 @@ def needs_of(op, metas, attributes, differentiated):
             _of_steps.clear()
         found = _of_steps[key] = _recorded(op, metas, attributes, differentiated)
     return found
+
+
+def _size_alike(n, seen):
+    """What stands for a size: how many others came before it. Of an extent it is not asked what it is."""
+    if is_open(n):
+        return seen.setdefault(str(n), len(seen) + LEAST)
+    return n if n < LEAST else seen.setdefault(n, len(seen) + LEAST)
 
 
 def _recorded(op, metas, attributes, differentiated):

@@ -4,8 +4,10 @@ A Stretch is a copy of all that a program is made from. Its text names each part
 given nothing else, so what is stored under a key is what the key says, whatever becomes of the call in the meantime.
 """
 
+from functools import lru_cache
 from operator import is_
 
+from ...compiler.extent import is_open
 from .evaluate import strides_in_elements
 from .recording import BACKWARD, GRADIENTS, INPUT, UPDATE, maker_in
 from .rule_text import rule_text
@@ -92,7 +94,15 @@ def _described(step, made):
     return f"{step.op} {step.operands} {_attributes(step)} {step.first} {step.first_number} {made}"
 
 
+@lru_cache(maxsize=1024)
+def _text_of_input(key):
+    """NumPy takes long to say what a type is, and the same parameters come in with every batch."""
+    return repr(key)
+
+
 def _attributes(step):
+    if step.op is INPUT and not any(map(is_open, step.attributes[0])):
+        return _text_of_input(step.attributes)
     if step.op == UPDATE:
         rule = step.attributes.rule
         return f"{rule_text(rule)} {step.attributes[1:]}"

@@ -24,7 +24,7 @@ from ...compiler.periods import repeated
 from ..code import jit
 from .program import linked, load_code
 from .recording import INPUT
-from .sizes import Family, Unlike, affine, in_scope, instance_of, merged
+from .sizes import Family, Instance, Unlike, affine, in_scope, merged, said_of
 
 LEAST_STEPS = 3
 # So many stretches of one form may differ in more than numbers, one after the other, before no more are tried. How many
@@ -133,7 +133,7 @@ class _Form:
 
 def _linked(rolled, meta, code, numbers, began):
     """The Program of a stretch: what it reads has the numbers of this recording."""
-    return _of_recording(rolled, instance_of(meta, numbers), code, began)
+    return _of_recording(rolled, Instance(meta, numbers), code, began, n=said_of(numbers))
 
 
 def _exact(rolled):
@@ -143,8 +143,8 @@ def _exact(rolled):
     return _of_recording(rolled, meta, code, began)
 
 
-def _of_recording(rolled, meta, code, began):
-    program = linked({**meta, "has_loops": True, **rolled.own()}, code, began)
+def _of_recording(rolled, meta, code, began, **own):
+    program = linked(meta, code, began, has_loops=True, **own, **rolled.own())
     if "cut" in meta:  # its backward will ask
         program.rolled = rolled
     return program

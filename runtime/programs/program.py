@@ -6,6 +6,7 @@ The key of a program is the text of its recorded steps, so finding one on disk n
 import ctypes
 import threading
 import time
+from collections import ChainMap
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
@@ -75,6 +76,7 @@ class Program:
     def __init__(self, meta, library):
         self.meta = meta
         self.library = library
+        self.serves_many = "n" in meta  # its code is for many sizes (sizes.py), and this is for those of one call
         self.first_array = self.first_symbol + len(meta["symbols"])
         self.inputs = tuple(meta["inputs"])
         self.input_set = frozenset(self.inputs)
@@ -338,11 +340,11 @@ def _load_forward(frame, needed):
 def load_backward(frame, describe, build):
     """The program of a backward, which describe(stretch) names and build(stretch, split) makes. It reads what the
     forward has saved: what that is was decided when the forward was compiled, for its sizes."""
-    stretch, sizes, meta = Stretch(frame), frame.recording.sizes, frame.last_program.meta
+    stretch, sizes, last = Stretch(frame), frame.recording.sizes, frame.last_program
     if sizes is None:
         return load_program(describe(stretch), lambda: build(stretch, None))
-    if "n" in meta:
-        split = meta["split"]
+    if last.serves_many:
+        split = last.meta["split"]
         return sizes.load_backward(stretch, describe, partial(build, split=split), str(split), frame.recording.openings)
     return sizes.load_exact(stretch, describe, partial(build, split=None))
 
@@ -371,10 +373,10 @@ def _find(text, build):
     return found and linked(*found, began)
 
 
-def linked(meta, code, began):
-    """The Program of loaded code, which was asked for at this time."""
+def linked(meta, code, began, **own):
+    """The Program of loaded code, which was asked for at this time; `own`: what is said of it beside its meta."""
     library = jit.link(code)
-    return Program({"seconds": time.perf_counter() - began, **meta}, library)
+    return Program(ChainMap(own, meta, {"seconds": time.perf_counter() - began}), library)
 
 
 def load_code(text, build):

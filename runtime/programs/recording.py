@@ -380,7 +380,7 @@ class Recording:
         """Whether the paths so far have large programs, most of which ran once."""
         if self.fullgraph:
             return False
-        runs = [p.calls for p in self.programs if "n" not in p.meta and len(p.meta["plan"]["kernels"]) >= LARGE]
+        runs = [p.calls for p in self.programs if not p.serves_many and len(p.meta["plan"]["kernels"]) >= LARGE]
         n_in_vain = sum(n <= 1 for n in runs)
         return n_in_vain >= IN_VAIN and 2 * n_in_vain >= len(runs)
 

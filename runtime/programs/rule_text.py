@@ -6,6 +6,7 @@ runtime and compiler are named only, since their sources are part of every key (
 """
 
 import os
+from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
 from ...compiler.ops.table import Op
@@ -51,12 +52,14 @@ def _function_text(function, within):
     return f"{function.__module__}.{function.__qualname__} [{_code_text(code)}] {{{', '.join(texts)}}}"
 
 
+@lru_cache(maxsize=256)
 def _code_text(code):
     constants = [_code_text(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
     return f"{code.co_code.hex()} {code.co_names} {constants}"
 
 
+@lru_cache(maxsize=256)
 def _names(code):
     """The names that a function's code looks up, with those of functions inside."""
     inner = [name for c in code.co_consts if isinstance(c, CodeType) for name in _names(c)]
-    return {*code.co_names, *inner}
+    return frozenset((*code.co_names, *inner))

@@ -20,10 +20,11 @@ character.
 import os
 import re
 import time
+from collections.abc import Mapping
 from copy import copy
 from functools import partial
 
-from ...compiler.extent import LEAST, Coincidence, Fixed, Scope, evaluate, filled, hold, is_open, remade
+from ...compiler.extent import LEAST, Coincidence, Fixed, Scope, evaluate, filler, hold, is_open, remade
 from ...compiler.later import imported
 from ...compiler.ops import OWN
 from ...compiler.plain import changed
@@ -43,6 +44,7 @@ _MAX_EXACT = 256
 # So many stretches are supposed to change with their arguments before one has: each step of a loop has another stretch.
 _MAX_IN_VAIN = 2
 _NUMBER, _AFFINE = r"-?\d+", r"-?\d+\*([a-z]+)(\+-?\d+)?"
+_DIGITS = b"-0123456789"
 _MARKED = "⟦([^⟧]*)⟧"
 
 
@@ -76,7 +78,7 @@ class Sizes:
         with jit.compiling:
             text = describe(stretch)
             form = self._form(text)
-            family, _ = form.family_of(text)
+            family, numbers = form.family_of(text)
             # Two stretches show what one lets suppose, but not of several sizes that have changed at once.
             is_one = all(len(opening.numbers) == 1 for opening in openings)
             if family is None and is_one:
@@ -87,7 +89,7 @@ class Sizes:
                     return found
             if family is None and not is_one:
                 family = form.adopt(stretch, text, describe)
-            return family and family.program(family.numbers_of(text), stretch, build, version)
+            return family and family.program(numbers or family.numbers_of(text), stretch, build, version)
 
     def _load_supposed(self, form, stretch, text, describe, build, version, openings):
         """That of a Family of a stretch alone, or None."""
@@ -144,7 +146,7 @@ class Sizes:
         return family is not None and any(hold(meta["guards"], numbers) for meta, _ in family.programs.get("", ()))
 
     def _form(self, text):
-        key = hash(re.sub(_NUMBER, "#", text))
+        key = hash(text.encode().translate(None, _DIGITS))
         form = self.forms[key] = self.forms.pop(key, None) or _Form()
         while len(self.forms) > _MAX_FORMS:
             del self.forms[next(iter(self.forms))]
@@ -199,7 +201,7 @@ class Family:
 
     def __init__(self, parts, text):
         self.parts, self.text = parts, text
-        self.programs = {}  # version -> the (meta, machine code) of several ranges of n
+        self.programs = {}  # version -> the (Open, ManyTimes of machine code) of several ranges of n
         self.exact, self.refusal = [], None
         self.served = []  # which numbers, the first few
         # The text in turns: what is the same in all, and a polynomial.
@@ -259,8 +261,8 @@ class Family:
             made = self._made(numbers, stretch, build, f"{version} {len(programs)}")
             if made is None:
                 return None
-            programs.append(made)
-            known = made if hold(made[0]["guards"], numbers) else None
+            programs.append((Open(made[0]), jit.ManyTimes(made[1])))
+            known = programs[-1] if hold(programs[-1][0]["guards"], numbers) else None
         return known
 
     def _made(self, numbers, stretch, build, which):
@@ -300,13 +302,55 @@ def reason_of(error):
 
 def _instance(meta, code, numbers, began):
     """The Program for one n, or one of several."""
-    return linked(instance_of(meta, numbers), code, began)
+    return linked(Instance(meta, numbers), code, began, n=said_of(numbers))
 
 
-def instance_of(meta, numbers):
-    """What is said of a program for these numbers. Its "n" is the number of one extent, or those of several by name."""
-    n = next(iter(numbers.values())) if len(numbers) == 1 else numbers
-    return {**filled({k: x for k, x in meta.items() if k != "guards"}, numbers), "n": n}
+class Open(dict):
+    """What is said of a program for many sizes, with texts in place of extents."""
+
+    __slots__ = ("fillers",)
+
+    def __init__(self, meta):
+        super().__init__(meta)
+        self.fillers = {}
+
+    def filler(self, key):
+        """A function that makes an entry for numbers, or None if it is the same for all."""
+        if key not in self.fillers:
+            self.fillers[key] = filler(self[key])
+        return self.fillers[key]
+
+
+class Instance(Mapping):
+    """What is said of a program for these numbers; each entry is made when it is asked for, since most are for people
+    who look at it."""
+
+    __slots__ = ("_meta", "_numbers", "_made")
+
+    def __init__(self, meta, numbers):
+        self._meta, self._numbers, self._made = meta, numbers, {}
+
+    def __getitem__(self, key):
+        fill = self._meta.filler(key)
+        if fill is None:
+            return self._meta[key]
+        if key not in self._made:
+            self._made[key] = fill(self._numbers)
+        return self._made[key]
+
+    def __contains__(self, key):
+        return key in self._meta
+
+    def __iter__(self):
+        return iter(self._meta)
+
+    def __len__(self):
+        return len(self._meta)
+
+
+def said_of(numbers):
+    """What stands as "n" in what is said of a program: the number of one extent, or those of several by name."""
+    return next(iter(numbers.values())) if len(numbers) == 1 else numbers
 
 
 def _in_texts(thing):

@@ -7,6 +7,7 @@ from ...compiler.dtypes import without_kernels
 from ...compiler.graph import Graph
 from ...compiler.ops.table import OpError
 from ..eager.gate import check_fits
+from ..eager.plan import add_attributes
 from ..eager.update import update_eagerly
 from ..programs.recording import (
     NUMBER_DTYPES,
@@ -51,8 +52,24 @@ class UpdateDetail:
         )
 
 
+_found_targets, _MOST_FOUND = {}, 256
+
+
 def _targets(rule, kind, n_numbers, flags):
-    """Which elements of a row of these shapes and types the rule replaces."""
+    """Which elements of a row of these shapes and types the rule replaces. What was found is kept: the same parameters
+    are updated in the recordings of all batches."""
+    key = add_attributes((rule, kind, n_numbers, state.default_dtype), flags)
+    found = key and _found_targets.get(key)
+    if found is None:
+        found = _run_on_shapes(rule, kind, n_numbers, flags)
+        if key is not None:
+            if len(_found_targets) >= _MOST_FOUND:
+                _found_targets.clear()
+            _found_targets[key] = found
+    return found
+
+
+def _run_on_shapes(rule, kind, n_numbers, flags):
     graph = Graph("update", state.default_dtype)
     row = [graph.input(*element) for element in kind]
     new = rule(*row, *(graph.scalar(NUMBER_DTYPES[-3]) for _ in range(n_numbers)), **flags)
