@@ -77,6 +77,16 @@ CASES = {
     "attention": lambda lib, v, r, w, i, n: lib.nn.functional.scaled_dot_product_attention(
         w[:, :5], w[:, : n + 1], w[:, : n + 1]
     ),
+    "powers": lambda lib, v, r, w, i, n: r[:n] ** 2 + r[:n].pow(3) + r[:n, :1] ** 2,
+    "sums along both": lambda lib, v, r, w, i, n: lib.cat([r[:n].abs().sum(0), r[:n].abs().sum(1)]),
+    "sums of both": lambda lib, v, r, w, i, n: w[:, :n].abs().sum((0, 1)) + w[:, :n].square().sum((1, 2), keepdim=True),
+    "triangle": lambda lib, v, r, w, i, n: (r[:n] @ r[:n].T).triu(1) + (r[:n] @ r[:n].T).tril(),
+    "causal mask": lambda lib, v, r, w, i, n: (r[:n] @ r[:n].T).masked_fill(
+        lib.triu(lib.ones(n, n, dtype=lib.bool), diagonal=1), -1.0
+    ),
+    "filled with bools": lambda lib, v, r, w, i, n: (
+        lib.full((n, 3), n - 7, dtype=lib.bool) * v[:3] + lib.full((n, 3), float("nan"), dtype=lib.bool)
+    ),
     "integers": lambda lib, v, r, w, i, n: (i[:n] * 3 - i[n : 2 * n]).sum() + (i[:n] == 3).sum(),
     "doubles": lambda lib, v, r, w, i, n: r[:n].double().std(1),
 }
@@ -160,6 +170,31 @@ def test_a_size_that_was_never_seen_is_native_codes():
         assert eager_native.taken("calls_taken") - calls >= 40 * 7
         # Nearly all: some of the first shapes of an op are told apart before.
         assert eager_native.taken("nodes_taken") - nodes >= 36 * 4
+
+
+def test_calls_that_must_be_told_apart_are_native_too():
+    """Layers of several widths, sums along several axes and powers: what is alike but for numbers that have to be
+    known."""
+    from weft import nn
+
+    rows, classes = of_library(weft)[1], of_library(weft)[3] % 3
+    net = nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 3))
+
+    def step(n):
+        made = net(rows[:n])
+        loss = nn.functional.cross_entropy(made, classes[:n]) + made.square().sum(0).mean() + (made**3).sum(1).mean()
+        loss.backward()
+        net.zero_grad()
+
+    for n in range(3, 60):
+        step(n)
+    before = plan._plans.keys() | set()
+    nodes = eager_native.taken("nodes_taken")
+    for n in range(60, 100):
+        step(n)
+    if IS_NATIVE:
+        assert not plan._plans.keys() - before
+        assert eager_native.taken("nodes_taken") - nodes >= 40 * 14
 
 
 def test_plans_do_not_grow_with_the_number_of_sizes():

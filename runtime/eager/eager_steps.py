@@ -11,8 +11,8 @@ import numpy as np
 
 from ...compiler import eager_kernels
 from ...compiler.dtypes import bfloat16, bool_, float16, float32, float64, int32, int64
-from ...compiler.extent import upper
-from ...compiler.ops.comparison import cast, gt
+from ...compiler.extent import is_open, upper
+from ...compiler.ops.comparison import cast, gt, ne
 from ...compiler.ops.indexing import in_range, one_hot_class, position
 from ...compiler.ops.neural import class_index
 from ...compiler.ops.reduction import amax, amin
@@ -197,11 +197,15 @@ class Builder:
     # --- steps ------------------------------------------------------------------------------------------------------
     def add(self, op, attributes, types, meta, take, into):
         """The steps of one op. `take` are the numbers of its operands, `into` that of its result."""
-        if op.kind == "source" and all(k in self.constants for k in take):
+        are_constants, operands = all(k in self.constants for k in take), [self.values[k] for k in take]
+        if op.kind == "source" and are_constants and not ("positions" in op.traits and any(map(is_open, meta.shape))):
             self.values[into] = self._source(op, attributes, [self.constants[k].item() for k in take], meta)
             return
-        operands = [self.values[k] for k in take]
-        if "positions" in op.traits and operands and all(x is not None and x.is_number for x in operands):
+        if (
+            "positions" in op.traits
+            and operands
+            and (are_constants or all(x is not None and x.is_number for x in operands))
+        ):
             self.source(op, operands, meta, into)
             return
         if None in operands:
@@ -250,7 +254,7 @@ class Builder:
             raise NoSteps(f"{op.name} of other numbers, or of another type")
         if 0 in meta.shape or prod(meta.shape) > MOST_WRITTEN:
             raise NoSteps("no elements, or many, which need not keep the interpreter's lock")
-        self.takes_wholes = True
+        self.takes_wholes |= any(x.is_number for x in numbers)
         self.values[into] = out = self.new_value(meta.shape, meta.dtype)
         address = kernels.source_address(op, kinds, meta.dtype)
         places = [Place(slot=x.slot) for x in (*numbers, out)]
@@ -302,6 +306,10 @@ class Builder:
         self.steps.append(Step(**facts))
 
     def _cast(self, x, out):
+        if x.is_number and out.dtype is bool_:
+            zero = self._held(np.zeros(()), float64)
+            self.elementwise(ne, {}, (float64, float64), [x, zero], out)
+            return
         self.elementwise(cast, {"dtype": out.dtype}, (out.dtype,), [x], out)
 
     def _checked(self, x, low, high):
