@@ -152,8 +152,8 @@ def test_a_program_serves_many_sizes(monkeypatch):
         (expected,) = weft.autograd.grad(steps, x, weft.tensor(array(n, 40, seed=1)))
         assert bits(out) == bits(steps) and bits(gradient) == bits(expected)
     plan.forget()
-    # Three ops and their derivatives, for one size and for all.
-    assert len(compiled) <= 12
+    # Three ops and their derivatives: for one size, for all that Python calls, and for all that native code calls.
+    assert len(compiled) <= 18
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

@@ -44,11 +44,14 @@ def derive_open(words: Words, derivative: Derivative, node: NodeObject, cotangen
     require(has_sizes(words, cast(Tuple, node.sizes), derivative.sizes))
     for one in derivative.made:
         arrays.append(new_array(words, one.dtype, one.ndim, one.shape))
-    fill_given(words, derivative, node, cotangent)
-    n = len(derivative.given)
-    for k in range(len(arrays)):
-        words.slots[n + k] = cast(ArrayObject, arrays[k]).data
-    take_steps(words, derivative)
+    if derivative.is_program:
+        run_open_program(words, derivative, node, cotangent, arrays)
+    else:
+        fill_given(words, derivative, node, cotangent)
+        n = len(derivative.given)
+        for k in range(len(arrays)):
+            words.slots[n + k] = cast(ArrayObject, arrays[k]).data
+        take_steps(words, derivative)
     made = []
     for array in arrays:
         made.append(new_tensor(words, array))
@@ -84,19 +87,41 @@ def take_steps(words: Words, derivative: Derivative):
 
 
 @native()
+def run_open_program(words: Words, derivative: Derivative, node: NodeObject, cotangent: TensorObject, made: List):
+    """The same as `run_program`, of arrays that no tensor has yet."""
+    operands = cast(Tuple, keep(node.operands))
+    put_numbers(words, derivative, operands)
+    n = put_given(words, derivative, node, operands, cotangent)
+    for k in range(len(made)):
+        words.table[n + k] = id(made[k])
+    require(derivative.program(address_of(words.table)) == 0)
+
+
+@native()
 def run_program(words: Words, derivative: Derivative, node: NodeObject, cotangent: TensorObject, made: List):
     operands = cast(Tuple, keep(node.operands))
+    put_numbers(words, derivative, operands)
+    n = put_given(words, derivative, node, operands, cotangent)
+    for k in range(len(made)):
+        words.table[n + k] = id(cast(TensorObject, made[k])._data)
+    require(derivative.program(address_of(words.table)) == 0)
+
+
+@native()
+def put_numbers(words: Words, derivative: Derivative, operands: Tuple):
     for k in range(len(derivative.as_numbers)):
         put_number_of_program(words, k, operands[derivative.as_numbers[k] - 2], derivative.has_wholes)
+
+
+@native()
+def put_given(words: Words, derivative: Derivative, node: NodeObject, operands: Tuple, cotangent: TensorObject) -> I64:
+    """The table of a program as far as what it makes, whose place is returned."""
     n = len(derivative.head)
     for k in range(n):
         words.table[k] = derivative.head[k]
     for k in range(len(derivative.arrays)):
         words.table[n + k] = id(tensor_given(derivative.arrays[k], node, operands, cotangent)._data)
-    n += len(derivative.arrays)
-    for k in range(len(made)):
-        words.table[n + k] = id(cast(TensorObject, made[k])._data)
-    require(derivative.program(address_of(words.table)) == 0)
+    return n + len(derivative.arrays)
 
 
 @native()

@@ -4,6 +4,7 @@ from . import plan
 
 NODES_BEFORE = 2  # that Python runs, before native code is told of their derivative
 MOST_ATTEMPTS = 6
+WAITING = 16  # nodes that Python runs before it is asked again whether a program for large operands pays
 ATTEMPTS_BEFORE_REFUSAL = 2  # of which none succeeded: one may be for a cotangent that lies in an unusual way
 
 
@@ -27,6 +28,10 @@ class OpenDerivative:
     def __init__(self, make, refused):
         self.native, self.made, self.make, self.refused = None, [], make, refused
         self.left, self.attempts = NODES_BEFORE, 0
+
+    def wait(self):
+        """It does not pay yet."""
+        self.attempts, self.left = self.attempts - 1, WAITING
 
     def ask(self, node, cotangent):
         """Python runs a node that native code might have run."""

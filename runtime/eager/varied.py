@@ -13,6 +13,7 @@ import numpy as np
 from ...compiler.dtypes import DType
 
 CALLS_BEFORE = 3  # with other numbers, before a plan for all is made
+WAITING = 32  # such calls, before it is asked again whether a program for large operands pays
 MOST_ATTEMPTS = 12  # at one, of calls that are alike
 MOST_KINDS = 4096
 MOST_PARTS = 64  # of calls that are alike, by their attributes
@@ -31,6 +32,10 @@ class Varied:
     def __init__(self, numbers):
         self.numbers, self.changed, self.n_calls, self.left, self.told = numbers, set(), 0, MOST_ATTEMPTS, []
         self.refusal, self.left_to_python, self.parts = None, set(), {}
+
+    def wait(self):
+        """It does not pay yet: no attempt was made."""
+        self.left, self.n_calls = self.left + 1, CALLS_BEFORE - WAITING
 
     def part(self, numbers, n_sizes):
         """That of these numbers, of which so many are sizes and strides: itself, unless the attributes have to be

@@ -43,6 +43,17 @@ class _Account:
         self.left, self.sizes = ELEMENTS_BEFORE, Sizes()
 
 
+def pays(kind):
+    """Whether a program for rules of this kind is to be looked for on disk, and whether it is to be compiled."""
+    spent = ELEMENTS_BEFORE - _account(kind).left
+    return spent >= min(ELEMENTS_BEFORE_FINDING, ELEMENTS_BEFORE), spent >= ELEMENTS_BEFORE
+
+
+def spend(kind, n_elements):
+    """So many were computed step by step, of rules of this kind."""
+    _account(kind).left -= n_elements
+
+
 def forget():
     """Count anew what is computed step by step."""
     _accounts.clear()

@@ -5,6 +5,7 @@ the scope, and what they compute of them for the elements, such as the 1/n of a 
 """
 
 from math import prod
+from typing import NamedTuple
 
 from ...compiler.autodiff import vjp
 from ...compiler.dtypes import float64, int64
@@ -42,17 +43,30 @@ class OpenRecorder(Recorder):
     def constant(self, x, dtype):
         return CallConstant(x, dtype) if is_open(x) else super().constant(x, dtype)
 
-    def require_small(self, fewest):
-        """Programs compute what is larger (fused.py)."""
-        if any(n >= fewest for n in self.sizes):
-            raise Fixed("large operands, for which a program is compiled")
+    def traced(self, results, shows=False):
+        fewest = self.fewest()
+        is_large = any(n >= fewest for n in self.sizes)
+        return OpenSteps(self.program(results, None), shows, self.sizes, is_large)
 
 
-def require_small(op, metas, meta):
-    """The same of a primitive."""
+class OpenSteps(NamedTuple):
+    """An ArrayProgram whose functions are none; `shows`: whether a result is a view; how many elements each step
+    computes, and whether these are so many that a program computes them (fused.py)."""
+
+    program: object
+    shows: bool
+    sizes: list
+    is_large: bool
+
+    @property
+    def notes(self):
+        return self.program.notes
+
+
+def is_large(op, metas, meta):
+    """Whether a program computes a primitive."""
     fewest = fewest_of(op)
-    if op.kind not in ("view", "source", "library") and any(prod(m.shape) >= fewest for m in (meta, *metas)):
-        raise Fixed("large operands, for which a program is compiled")
+    return op.kind not in ("view", "source", "library") and any(prod(m.shape) >= fewest for m in (meta, *metas))
 
 
 def require_same(recorder, rules):
@@ -90,7 +104,7 @@ def now(x):
 
 
 def open_decomposition(op, metas, meta, attributes, default_dtype):
-    """(program of a composite, whether its result ends in a view)"""
+    """The OpenSteps of a composite, whose result may end in a view."""
     if any(m.dtype.is_half or m.dtype.is_complex for m in (*metas, meta)):
         raise Fixed("types of which only Python knows the steps")
     recorder = OpenRecorder(metas, default_dtype)
@@ -100,12 +114,17 @@ def open_decomposition(op, metas, meta, attributes, default_dtype):
         raise Fixed("a result that may show an operand's memory")
     if result.shape != meta.shape or result.dtype is not meta.dtype:
         raise Fixed("a result that is not what the op has said")
-    recorder.require_small(recorder.fewest())
-    return recorder.program((result.number,), None), result.root is not result
+    return recorder.traced((result.number,), result.root is not result)
+
+
+def open_primitive(op, metas, attributes, default_dtype):
+    """The OpenSteps of a primitive."""
+    recorder = OpenRecorder(metas, default_dtype)
+    return recorder.traced((op(*recorder.inputs, **attributes).number,))
 
 
 def open_derivative(op, metas, meta, attributes, differentiated, default_dtype):
-    """The program of an op's rules; inputs are cotangent, result and operands."""
+    """The OpenSteps of an op's rules; inputs are cotangent, result and operands."""
     if any(wanted and is_unknown(op, k) for k, wanted in enumerate(differentiated)):
         raise Fixed("a derivative that may raise")
     recorder = OpenRecorder((meta, meta, *metas), default_dtype)
@@ -118,5 +137,6 @@ def open_derivative(op, metas, meta, attributes, differentiated, default_dtype):
     require_same(recorder, lambda inputs: rules(inputs, now(attributes)))
     if not all(r is None or isinstance(r, Traced) for r in results):
         raise Fixed("a derivative that is no value")
-    recorder.require_small(recorder.fewest())
-    return recorder.program(tuple(None if r is None else r.number for r in results), None)
+    n_inputs = len(recorder.inputs)
+    shows = any(r is not None and r.number >= n_inputs > r.root.number for r in results)
+    return recorder.traced(tuple(None if r is None else r.number for r in results), shows)

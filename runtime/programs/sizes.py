@@ -270,7 +270,7 @@ class Family:
             scope = Scope(numbers)
             meta, ir = build(self.opened(stretch, scope))
             guards = [[text, comparison, answer] for (text, comparison), answer in scope.guards.items()]
-            return _in_texts({**meta, "guards": guards}), ir
+            return texts_of({**meta, "guards": guards}), ir
 
         try:
             return load_code(f"program {which} for every n of\n{self.text}", build_open)
@@ -353,12 +353,12 @@ def said_of(numbers):
     return next(iter(numbers.values())) if len(numbers) == 1 else numbers
 
 
-def _in_texts(thing):
+def texts_of(thing):
     """Nested lists, tuples and dicts as JSON can hold them, with texts in place of extents."""
     if isinstance(thing, dict):
-        return {k: _in_texts(x) for k, x in thing.items()}
+        return {k: texts_of(x) for k, x in thing.items()}
     if isinstance(thing, (list, tuple)):
-        return [_in_texts(x) for x in thing]
+        return [texts_of(x) for x in thing]
     return str(thing) if is_open(thing) else thing
 
 

@@ -72,6 +72,7 @@ from .eager_facts import operand, row, tried, view
 from .eager_hash import hash_of_plan
 from .eager_programs import facts_of, is_by_element, program_of, program_of_few
 from .object_layout import layout_of_objects, places_of
+from .open_large import NotYet
 
 CALLS_BETWEEN = 8  # of a plan that departs, before it is looked at again
 CALLS_BETWEEN_REFUSALS = 64  # where it is Python's for now
@@ -366,6 +367,9 @@ def take_over_open(op, arrays, attributes, default_dtype, requires, asked):
     varied, _ = asked
     try:
         open_plans.made(_open_table(), op, arrays, attributes, default_dtype, requires, varied)
+    except NotYet:
+        varied.wait()
+        return
     except Exception as error:  # noqa: BLE001 - rules that ask too much of sizes raise what they like: exact plans know them
         varied.refusal = f"{type(error).__name__}: {error}"
         return
@@ -376,6 +380,9 @@ def take_over_open_derivative(derivative, numbers, array):
     """The same of the derivative of nodes."""
     try:
         made = derivative.make(numbers, array)
+    except NotYet:
+        derivative.wait()
+        return
     except Exception:  # noqa: BLE001
         if not derivative.made and derivative.attempts >= ATTEMPTS_BEFORE_REFUSAL:
             derivative.refused()

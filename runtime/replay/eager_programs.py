@@ -93,9 +93,13 @@ def is_callable(found, steps):
 def _is_short(program, steps):
     places = [(place.shape, place.dtype) for place in program.places.items]
     n_bytes = sum(prod(shape) * dtype.itemsize for shape, dtype in (*places, *program.outputs))
-    by_element = all(op.kind in _BY_ELEMENT for op, _, _, _ in steps.notes.values())
-    most = MOST_ELEMENTS if by_element else MOST_ELEMENTS_OF_OTHERS
-    return steps.fused.worth <= most and n_bytes <= MOST_BYTES
+    return steps.fused.worth <= most_elements(steps.notes) and n_bytes <= MOST_BYTES
+
+
+def most_elements(notes):
+    """How many elements a program with such steps computes at most."""
+    by_element = all(op.kind in _BY_ELEMENT for op, _, _, _ in notes.values())
+    return MOST_ELEMENTS if by_element else MOST_ELEMENTS_OF_OTHERS
 
 
 def is_by_element(plan):

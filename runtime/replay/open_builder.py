@@ -88,10 +88,11 @@ class Cells:
         return View(dtype=meta.dtype.numpy, ndim=len(meta.shape), kept_flags=flags, **facts)
 
 
-def with_sizes(struct_object, tape, scope, cells, builder):
-    """The structure in memory, whose field `sizes` says how its open words follow from the numbers of a call."""
+def with_sizes(struct_object, tape, scope, cells, builder, elsewhere=()):
+    """The structure in memory, whose field `sizes` says how its open words follow from the numbers of a call, and those
+    `elsewhere`: (address, extent)."""
     packed = Packed(struct_object)
-    written, constants = [*packed.open, *cells.open], []
+    written, constants = [*packed.open, *cells.open, *elsewhere], []
     if builder is not None:
         written, constants = [*written, *builder.written], builder.constants_of_call
     sizes = Packed(tape.sizes(scope, written, constants))

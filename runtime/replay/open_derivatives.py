@@ -1,5 +1,7 @@
 """Derivatives for sizes that only the node tells (open_plans.py)."""
 
+from itertools import count
+
 from ...compiler.extent import estimated
 from ...compiler.ops.comparison import cast
 from ...compiler.translate.kinds import offset_of
@@ -9,9 +11,13 @@ from ..eager.eager_places import row_major
 from ..eager.eager_planned import derivative_of
 from ..eager.eager_steps import STRIDED, NoSteps
 from ..eager.eager_words import COTANGENT, NO_RESULT, SHOWN, WRITEABLE, Derivative, Given, Made
+from ..eager.open_nodes import WAITING
+from ..programs.fused import spend
 from ..programs.open_program import open_derivative
+from ..programs.rules import Rule
 from .open_builder import Cells, OpenBuilder, operand, with_sizes
 from .open_formulas import Tape
+from .open_large import OpenProgram, strides_in_elements
 
 COPIED_BYTES = 1 << 15  # of what has to lie in a row first
 MOST_GIVEN_COPIES = 3
@@ -20,16 +26,25 @@ MOST_GIVEN_COPIES = 3
 class OpenNodes:
     """What knows the derivative of the nodes of such calls, for each way in which cotangents lie."""
 
-    def __init__(self, call, differentiated, has_saved):
+    def __init__(self, call, differentiated, has_saved, numbers_at):
         self.call, self.differentiated, self.has_saved = call, differentiated, has_saved
+        self.numbers_at, self.held = numbers_at, []
 
     def native(self, numbers, cotangent):
         """A Derivative in memory, for such numbers and a cotangent that lies like this array."""
         scope, plan, _ = self.call.opened(numbers)
-        program = open_derivative(
+        found = open_derivative(
             plan.op, plan.metas, plan.meta, plan.attributes, self.differentiated, plan.default_dtype
         )
         layout = _layout_of(cotangent, plan.meta)
+        if not found.is_large:
+            try:
+                return self._of_steps(found.program, scope, plan, layout)
+            except NoSteps:
+                pass
+        return self._of_program(found, scope, plan, layout)
+
+    def _of_steps(self, program, scope, plan, layout):
         builder, new, shown = derivative_of(plan, program, layout, OpenBuilder)
         given = self._given(builder, plan, layout)
         steps, fixed = builder.finish(new)
@@ -56,9 +71,46 @@ class OpenNodes:
             builder,
         )
 
+    def _of_program(self, steps, scope, plan, layout):
+        """A program that does it."""
+        numbers = steps.program.results
+        if steps.shows or any(r is not None and 0 < r < 2 + len(plan.metas) for r in numbers):
+            raise NoSteps("a result that is or shows what was saved")
+        computed = tuple(bool(r) for r in numbers)
+        rule = Rule(plan.op, plan.metas, plan.meta, plan.attributes, plan.default_dtype, computed)
+        spend(rule.kind, WAITING * sum(map(estimated, steps.sizes)))
+        strides = strides_in_elements([layout], [plan.meta])
+        program = OpenProgram(rule, strides, scope, steps, self.numbers_at)
+        self.held.append(program)
+        cells, codes = Cells(), count()
+        made = [m for m, is_made in zip(plan.metas, computed) if is_made]
+        return with_sizes(
+            Derivative(
+                given=[
+                    Given(is_read=k == 0 or k in program.arrays, what=operand(m, kind, layout if k == 0 else None))
+                    for k, m, kind in _described(plan)
+                ],
+                made=[Made(dtype=m.dtype.numpy, ndim=len(m.shape), shape=cells.address_of(m.shape)) for m in made],
+                results=[NO_RESULT if r is None else next(codes) if r else COTANGENT for r in numbers],
+                has_saved=self.has_saved,
+                is_open=True,
+                types=[m.dtype for m in plan.metas],
+                **program.facts,
+            ),
+            Tape(scope.extents),
+            scope,
+            cells,
+            None,
+            program.written,
+        )
+
     def _given(self, builder, plan, layout):
-        metas = zip((plan.meta, plan.meta, *plan.metas), (None, None, *plan.kinds))
-        return [_given(builder, k, m, kind, layout if k == 0 else None) for k, (m, kind) in enumerate(metas)]
+        return [_given(builder, k, m, kind, layout if k == 0 else None) for k, m, kind in _described(plan)]
+
+
+def _described(plan):
+    """(position, Meta, class) of what a derivative is given."""
+    return zip(count(), (plan.meta, plan.meta, *plan.metas), (None, None, *plan.kinds))
 
 
 def _given(builder, k, meta, kind, layout):

@@ -44,13 +44,17 @@ from ..eager.needs import Shape, needs_of
 from ..eager.node import class_of
 from ..eager.open_nodes import Hole, OpenDerivative
 from ..eager.plan import Plan, is_view_op
+from ..eager.varied import WAITING
 from ..programs.array_program import decomposition
-from ..programs.open_program import open_decomposition, require_small
+from ..programs.fused import spend
+from ..programs.open_program import is_large, open_decomposition, open_primitive
+from ..programs.rules import Rule
 from ..state.tensor import dtype_of
 from .eager_hash import open_hash
 from .open_builder import Cells, OpenBuilder, operand, with_sizes
 from .open_derivatives import OpenNodes
 from .open_formulas import Tape
+from .open_large import OpenProgram, strides_in_elements
 
 SHIFT = 2  # of numbers that are no sizes: what is from 0 on stands as an extent, which is from 2 on
 _RETIRED = 256
@@ -143,14 +147,15 @@ def _filled(value, extents):
 # --- one plan ---------------------------------------------------------------------------------------------------------
 class OpenPlan:
     """What native code knows of an op on operands whose sizes only the call tells. numbers: those of the call that it
-    is made from."""
+    is made from; numbers_at: where programs find the numbers among the operands."""
 
-    def __init__(self, op, arrays, attributes, default_dtype, varied):
+    def __init__(self, op, arrays, attributes, default_dtype, varied, numbers_at):
         self.call = call = Call(op, arrays, attributes, default_dtype, varied)
         self.scope, self.plan, self.layouts = call.opened(call.numbers)
         plan, self.cells, self.builder, self.held, self.varied = self.plan, Cells(), None, [], varied
-        self.decompose()
-        facts = self.view(arrays, attributes) or self.steps()
+        self.numbers_at, self.program = numbers_at, None
+        found = self.decompose()
+        facts = self.view(arrays, attributes) or self.computed(found)
         operands = [operand(*one, self.builder) for one in zip(plan.metas, plan.kinds, self.layouts)]
         routine = Routine(
             op=op,
@@ -167,10 +172,12 @@ class OpenPlan:
         self.hash = open_hash(op, plan.metas, plan.kinds, self.layouts, attributes)
         holes = [Attribute(name=name, value=value) for name, value in call.attributes.items()]
         known = Open(hash=self.hash, operands=call.operands, attributes=holes, routine=routine)
-        self.packed = with_sizes(known, Tape(self.scope.extents), self.scope, self.cells, self.builder)
+        written = () if self.program is None else self.program.written
+        self.packed = with_sizes(known, Tape(self.scope.extents), self.scope, self.cells, self.builder, written)
         self.routine_at, self.rows = self.packed.address_of(routine), set()
 
     def decompose(self):
+        """Its OpenSteps; of a view None."""
         plan = self.plan
         op, metas, meta = plan.op, plan.metas, plan.meta
         if op is data or any(m.dtype.is_complex for m in (*metas, meta)):
@@ -178,9 +185,37 @@ class OpenPlan:
         if is_view_op(op):
             plan.shows = "operand"
         elif op.kind == "composite" and op.evaluate is None:
-            plan.program, _ = open_decomposition(op, metas, meta, plan.attributes, plan.default_dtype)
-        else:
-            require_small(op, metas, meta)
+            return open_decomposition(op, metas, meta, plan.attributes, plan.default_dtype)
+        elif is_large(op, metas, meta):
+            return open_primitive(op, metas, plan.attributes, plan.default_dtype)
+        return None
+
+    def computed(self, found):
+        """The facts of what computes elements: a program of large operands, and where steps would need much memory for
+        what is in between."""
+        if found is not None and found.is_large:
+            return self.of_program(found)
+        plan = self.plan
+        plan.program = found and found.program
+        try:
+            return self.steps()
+        except NoSteps:
+            if plan.shows is not None or plan.op.kind in ("view", "source", "library"):
+                raise
+            found = found or open_primitive(plan.op, plan.metas, plan.attributes, plan.default_dtype)
+            # What Python computes of small operands is counted nowhere else.
+            spend(self.rule.kind, WAITING * sum(map(estimated, found.sizes)))
+            return self.of_program(found)
+
+    @property
+    def rule(self):
+        plan = self.plan
+        return Rule(plan.op, plan.metas, plan.meta, plan.attributes, plan.default_dtype, None)
+
+    def of_program(self, steps):
+        strides = strides_in_elements(self.layouts, self.plan.metas)
+        self.program = OpenProgram(self.rule, strides, self.scope, steps, self.numbers_at)
+        return self.program.facts
 
     def steps(self):
         if self.plan.shows is not None and self.plan.op.kind == "composite":
@@ -231,7 +266,8 @@ class OpenPlan:
         if True in wanted:
             of_nodes = row_of_nodes(plan, wanted, self.scope)
             has_saved = of_nodes.reads_out or SAVED in of_nodes.kept
-            make, refused = OpenNodes(self.call, wanted, has_saved).native, partial(self._leave_to_python, requires)
+            make = OpenNodes(self.call, wanted, has_saved, self.numbers_at).native
+            refused = partial(self._leave_to_python, requires)
             derivative, row = OpenDerivative(make, refused), Packed(of_nodes)
             self.held += [row, derivative]
             put_word(self.packed.address + offset_of(Open, "derivatives") + 8 * at, id(derivative))
@@ -304,7 +340,7 @@ def made(table, op, arrays, attributes, default_dtype, requires, varied):
     """Native code knows a plan for such calls from now on, if there can be one."""
     if requires in varied.left_to_python or [known for known in varied.told if known.add_row(requires)]:
         return
-    plan = OpenPlan(op, arrays, attributes, default_dtype, varied)
+    plan = OpenPlan(op, arrays, attributes, default_dtype, varied, table.at + offset_of(Words, "numbers"))
     plan.add_row(requires)
     varied.told.append(plan)
     table.put(plan)

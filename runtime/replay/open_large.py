@@ -1,0 +1,140 @@
+"""Programs of large operands for sizes that only the call tells (open_plans.py): one for all sizes.
+
+Native code takes the steps of a small operation one after the other. Where operands are large, these would go over
+memory again and again, so a program does all (fused.py). Where sizes change as well, it is compiled with extents, as
+those of compiled functions are that serve many sizes (programs/sizes.py): what its passes ask becomes a guard of the
+plan, and a call writes its sizes to where the code reads them.
+
+    softmax float32(⟦1*u0⟧, 512)   --   one program, guards: 512*u0 <= ..., and the words `@extents` of its code
+
+It is compiled when steps of the kind have taken about as long as that takes, and looked for on disk before.
+"""
+
+import time
+
+import numpy as np
+
+from ...compiler.extent import agree, evaluate, is_open, marked
+from ..code import jit, threads
+from ..code.kernels import address_of
+from ..eager.eager_steps import NoSteps
+from ..eager.eager_words import MOST_GIVEN, MOST_TABLE
+from ..programs import background, fused
+from ..programs.large import LargeProgram
+from ..programs.program import linked, load_code
+from ..programs.sizes import Instance, Open, texts_of
+from .eager_programs import MOST_BYTES, most_elements, table_of
+
+# Memory for what programs keep in between. They run one after the other, as long as they keep the interpreter's lock.
+ARENA_BYTES = 1 << 22
+MOST_PROGRAMS = 4  # of one rule, for other ranges of sizes
+
+
+class NotYet(Exception):
+    """It does not pay yet to compile a program."""
+
+
+class OpenProgram:
+    """The program of a Rule whose metas have extents of this scope. steps: what its ArrayProgram notes of the steps;
+    `written`: (address, extent) of what the call puts there."""
+
+    def __init__(self, rule, strides, scope, steps, numbers_at):
+        meta, code = _found(rule, rule.stretch(strides), scope)
+        scope.guards |= {(text, comparison): answer for text, comparison, answer in meta["guards"]}
+        self._require_soon(rule, meta, scope, steps)
+        program = linked(Instance(meta, dict(scope.numbers)), code, time.perf_counter())
+        self.found = LargeProgram(program, 0)
+        self._require_room(program)
+        self.written = _extents_of(program, meta, scope)
+        self.facts = table_of(self.found, numbers_at) | {"is_program": True}
+        self.facts["head"][0] = (address_of(_arena()) + 63) & ~63
+        self.arrays = {*self.found.inputs, *self.facts["as_numbers"]}
+
+    def _require_soon(self, rule, meta, scope, steps):
+        """Guards that say that the program is done soon, and has the memory that there is."""
+        given = [_in_scope(place, scope) for place in meta["places"]]
+        made = [_in_scope(output, scope) for output in meta["outputs"]]
+        n_bytes = sum(_n_bytes(shape, name) for shape, name, *_ in (*given, *made))
+        if sum(steps.sizes) > most_elements(steps.notes) or n_bytes > MOST_BYTES:
+            raise NoSteps("a program that would keep the interpreter's lock for long")
+        if _in_scope(meta["arena"], scope) > ARENA_BYTES:
+            raise NoSteps("a program that needs much memory for what is in between")
+        self.worker_bytes = _in_scope(meta["worker_bytes"], scope)
+        if meta["has_team"] and is_open(self.worker_bytes):
+            most = 2 * self.worker_bytes.number
+            threads.reserve_scratch(most)
+            if self.worker_bytes > most:
+                raise AssertionError("twice a number is less than the number")
+
+    def _require_room(self, program):
+        n_words = len(self.found.words) + len(self.found.inputs) + len(program.outputs)
+        kinds = {code == -3 for _, code in program.numbers}
+        if len(kinds) > 1 or len(program.numbers) > MOST_GIVEN or n_words > MOST_TABLE:
+            raise NoSteps("more operands than native code gives to programs")
+
+
+def strides_in_elements(layouts, metas):
+    """By position, of operands that are not row-major."""
+    return {
+        k: tuple([s // m.dtype.size_bytes for s in layout])
+        for k, (layout, m) in enumerate(zip(layouts, metas))
+        if layout is not None
+    }
+
+
+def _found(rule, stretch, scope):
+    """The (Open, code) of a program for such sizes. NotYet if it is to be made later."""
+    finds, compiles = fused.pays(rule.kind)
+    if not finds:
+        raise NotYet
+    text = rule.text(stretch)
+
+    def build():
+        made = rule.build(stretch)
+        if made is None:
+            raise NoSteps("a step without a kernel")
+        meta, ir = made
+        guards = [[text, comparison, answer] for (text, comparison), answer in scope.guards.items()]
+        return texts_of({**meta, "guards": guards}), ir
+
+    with jit.compiling, background.made_there(False):
+        for k in range(MOST_PROGRAMS):
+            found = load_code(f"eager program {k} for all sizes of\n{text}", build if compiles else lambda: None)
+            if found is None:
+                raise NotYet
+            if agree(found[0]["guards"], scope.numbers):
+                return Open(found[0]), jit.ManyTimes(found[1])
+    raise NoSteps("programs for other ranges of sizes are there already")
+
+
+def _in_scope(thing, scope):
+    """Nested lists with extents in place of their texts."""
+    if isinstance(thing, str) and (polynomial := marked(thing)) is not None:
+        return evaluate(polynomial, scope.extents)
+    return [_in_scope(x, scope) for x in thing] if isinstance(thing, (list, tuple)) else thing
+
+
+def _n_bytes(shape, name):
+    from ...compiler.dtypes import dtype_named
+
+    n = dtype_named(name).size_bytes
+    for d in shape:
+        n = n * d
+    return n
+
+
+def _extents_of(program, meta, scope):
+    """(address, extent) of the words of the code that depend on the call."""
+    if not meta["extents"]:
+        return []
+    at, found = program.library.address("extents"), _in_scope(meta["extents"], scope)
+    return [(at + 8 * k, x) for k, x in enumerate(found) if is_open(x)]
+
+
+_arenas = []
+
+
+def _arena():
+    if not _arenas:
+        _arenas.append(np.empty(ARENA_BYTES + 64, np.uint8))
+    return _arenas[0]
