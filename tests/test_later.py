@@ -140,7 +140,7 @@ def test_the_op_table_is_whole_for_whoever_asks():
         assert ops.TABLE["fft_c2c"].name == "fft_c2c" and ops.fourier is sys.modules["weft.compiler.ops.fourier"]
         assert "weft.compiler.ops.scan" not in sys.modules
         names = list(ops.TABLE)
-        assert len(names) == len(ops.TABLE) == len(dict(ops.TABLE)) and ops.OWN == {*names}
+        assert len(names) == len(ops.TABLE) == len(dict(ops.TABLE)) and ops.OWN <= {*names}
         assert all(f"weft.compiler.ops.{module}" in sys.modules for module in ops.LATER)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)

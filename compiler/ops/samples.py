@@ -1,5 +1,7 @@
 """Sample operands for the generated tests: deterministic, away from kinks, with broadcasting, 0-d and empty shapes."""
 
+from functools import partial
+
 import numpy as np
 
 from .table import Sample
@@ -23,23 +25,22 @@ def bools(seed, shape):
 
 
 def unary(low=-2.0, high=2.0, **attributes):
-    def make():
-        return [Sample((numbers(k, s, low, high),), attributes) for k, s in enumerate(SHAPES)]
+    return partial(_unary, low, high, attributes)
 
-    return make
+
+def _unary(low, high, attributes):
+    return [Sample((numbers(k, s, low, high),), attributes) for k, s in enumerate(SHAPES)]
 
 
 def binary(low=-2.0, high=2.0, right_low=None, right_high=None, *, number=True):
     right = (low if right_low is None else right_low, high if right_high is None else right_high)
+    return partial(_binary, low, high, right, number)
 
-    def make():
-        pairs = [
-            Sample((numbers(2 * k, x, low, high), numbers(2 * k + 1, y, *right))) for k, (x, y) in enumerate(PAIRS)
-        ]
-        with_number = Sample((numbers(90, (2, 3), low, high), (right[0] + right[1]) / 2 + 0.25))
-        return [*pairs, with_number] if number else pairs
 
-    return make
+def _binary(low, high, right, number):
+    pairs = [Sample((numbers(2 * k, x, low, high), numbers(2 * k + 1, y, *right))) for k, (x, y) in enumerate(PAIRS)]
+    with_number = Sample((numbers(90, (2, 3), low, high), (right[0] + right[1]) / 2 + 0.25))
+    return [*pairs, with_number] if number else pairs
 
 
 def bool_unary():
