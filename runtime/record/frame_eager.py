@@ -104,6 +104,9 @@ def _is_elsewhere(frame, op, attributes):
     is_new = len(same) >= FEW and not any(same_attributes(step.attributes, attributes) for step in same)
     if is_new:
         _note_varied(varied, same)
+        # Calls go one way from now on, those at the places that have paths too.
+        recording = frame.recording
+        recording.replays = [replay for replay in recording.replays if not any(map(replay.takes, same))]
     if is_new or varied and (op, user_line()) in varied:
         known.elsewhere += (op,)
     return op in known.elsewhere

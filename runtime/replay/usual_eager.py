@@ -57,6 +57,10 @@ class AppliesEagerly:
         found, operands, attributes = as_expected(self.entries[self.position.value], op, operands, attributes)
         return None if found is op else self._take_op(found, operands, attributes)
 
+    def takes(self, step):
+        """Whether calls that use this frame take a step of the recording."""
+        return len(self.entries) > 1 and step in self.entries[-2].step.path()
+
     def applied(self):
         """The ops that have run eagerly in this call so far."""
         call, ops = self._applied
