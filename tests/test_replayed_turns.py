@@ -2,6 +2,7 @@
 order. As without the decorator; and each way is replayed, not recorded again."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 from compiled_twin import assert_same, leaf, twin
@@ -11,7 +12,7 @@ from weft import nn
 from weft.nn import functional as F
 from weft.runtime.record.frame import Frame
 from weft.runtime.replay import usual_depart
-from weft.runtime.replay.compiled_call import MOST_WAYS
+from weft.runtime.replay.compiled_call import MOST_WAYS, N_TURNS, expected_way, note
 from weft.runtime.replay.frame_usual import UsualFrame
 
 
@@ -355,3 +356,42 @@ def test_ways_are_forgotten_with_their_recordings():
             f(model, weft.ones(n % 80 + 1, 3))
     assert len(f._ways) <= MOST_WAYS
     assert {id(way) for way in f._ways} <= {id(way) for recording in f.recordings for way in recording.replays}
+
+
+@pytest.mark.parametrize("every", [2, 3, 5, 10, 50])
+def test_every_tenth_call_begins_as_what_it_is(monkeypatch, every):
+    """A log now and then, averages after every fifth step: neither that call nor the one before it is handed over."""
+    handed_over = []
+    depart = UsualFrame.depart
+    monkeypatch.setattr(UsualFrame, "depart", lambda self: (handed_over.append(1), depart(self))[1])
+
+    def scenario(compile):
+        n, total = [0], weft.zeros(3)
+
+        @compile
+        def step(x):
+            n[0] += 1
+            y = (x * 2).tanh()
+            if n[0] % every == 0:
+                total.add_(y.detach())
+            return y.sum()
+
+        for _ in range(6 * every + 20):
+            step(weft.randn(3))
+        handed_over.clear()
+        yield [step(weft.randn(3)) for _ in range(2 * every)]
+        yield total
+
+    assert_same(lambda compile: list(scenario(compile)))
+    assert handed_over == []
+
+
+def test_ways_in_no_order_are_no_slower_to_be_expected():
+    """What was done after so many calls of one way counts only where it has been so twice."""
+    draw = random.Random(1)
+    words, wrong = SimpleNamespace(turns=[0] * N_TURNS, history=0, last=0), 0
+    for _ in range(2000):
+        k = 2 if draw.random() < 0.1 else 1
+        wrong += expected_way(words, 0, words.history) != k - 1
+        note(words, 0, words.history, k)
+    assert wrong < 2000 * 0.22

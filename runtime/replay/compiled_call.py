@@ -13,7 +13,8 @@ on to the Python function with the arguments as they lie, and to `weft_call_comp
 
 A call that goes another way than expected hands over what it has done so far (usual_siblings.py), which costs more than
 most small calls. What was done after calls like the last three, with arguments like these, is found in a table by a
-hash. Who is wrong there is slower, and nothing else.
+hash. Where that was wrong, so is what was done after so many calls that went the last one's way: every tenth may go
+another. Who is wrong there is slower, and nothing else.
 """
 
 import ctypes
@@ -53,12 +54,14 @@ from .native_leaves import AS_GIVEN, MOST_PARTS, UNKNOWN, Part, Steady, leaves_o
 from .object_layout import layout_of_objects, places_of
 from .usual_arguments import parts_of
 
-MOST_WAYS, N_TURNS = 32, 512
+MOST_WAYS, N_TURNS = 32, 640
 N_LEFT, EAGERLY, N_WAYS, LAST, HISTORY = range(5)  # the words of a function
 WAYS = 8
 TURNS = WAYS + MOST_WAYS
-# What a hash is of: arguments and last calls, either alone. Each is where its part of the table begins.
-BY_BOTH, BY_FLAGS, BY_HISTORY = 0, 256, 384
+# What a hash is of: arguments and last calls, either alone, both and how many calls went the last one's way. Each is
+# where its part of the table begins.
+BY_BOTH, BY_FLAGS, BY_HISTORY, BY_RUN = 0, 256, 384, 512
+_LAST_THREE, _LONGEST_RUN = (1 << 18) - 1, 4095
 _MIXING = 2654435761
 MOST_GIVEN = (1 << 63) - 1  # what the number of arguments is at most; the bit above says something else of them
 _HASH_MASK = (1 << 40) - 1
@@ -146,8 +149,8 @@ CompiledObject = ObjectKind(
 
 class Words(Struct):
     """n_left: how many calls come before one that is timed. eagerly: whether they are eager ones. last: which way the
-    last call took, counted from 1; history: it and those before. ways: where each frame's Steady is. turns: by
-    hash, which way was taken, behind the rest of the hash."""
+    last call took, counted from 1; history: it and those before, and how many of them in a row took it. ways: where
+    each frame's Steady is. turns: by hash, which way was taken, behind the rest of the hash."""
 
     n_left: I64
     eagerly: I64
@@ -262,8 +265,11 @@ def tag_of(h: I64) -> I64:
 
 @native(inline=True)
 def history_after(history: I64, k: I64) -> I64:
-    """Of the last three calls."""
-    return (history << 6 | k) & (1 << 18) - 1
+    """Of the last three calls, and above them of how many have taken the last one's way."""
+    last_three = (history << 6 | k) & _LAST_THREE
+    if history & 63 != k:
+        return last_three
+    return min((history >> 18) + 1, _LONGEST_RUN) << 18 | last_three
 
 
 @native()
@@ -302,8 +308,23 @@ def flag_of(x: Object) -> I64:
     return id(x) >> 4
 
 
+@native(inline=True)
+def run_of(flags: I64, history: I64) -> I64:
+    return (flags * 262147 + (history & _LAST_THREE) + (history >> 18) * 7919) & _HASH_MASK
+
+
 @native()
 def expected_way(words: Words, flags: I64, history: I64) -> I64:
+    run = run_of(flags, history)
+    found = words.turns[place_of(run, BY_RUN)]
+    if found >> 8 == tag_of(run) and found & 192 != 0:
+        return max((found & 63) - 1, 0)
+    return expected_shortly(words, flags, history & _LAST_THREE)
+
+
+@native()
+def expected_shortly(words: Words, flags: I64, history: I64) -> I64:
+    """What the last three calls tell."""
     both = (flags * 262147 + history) & _HASH_MASK
     found = words.turns[place_of(both, BY_BOTH)]
     if found >> 6 == tag_of(both):
@@ -319,13 +340,27 @@ def expected_way(words: Words, flags: I64, history: I64) -> I64:
 
 @native()
 def note(words: Words, flags: I64, history: I64, k: I64):
-    both = (flags * 262147 + history) & _HASH_MASK
+    last_three = history & _LAST_THREE
+    both = (flags * 262147 + last_three) & _HASH_MASK
     if k > 0:
+        note_run(words, flags, history, k)
         words.turns[place_of(both, BY_BOTH)] = tag_of(both) << 6 | k
         words.turns[place_of(flags, BY_FLAGS)] = tag_of(flags) << 6 | k
-        words.turns[place_of(history, BY_HISTORY)] = tag_of(history) << 6 | k
+        words.turns[place_of(last_three, BY_HISTORY)] = tag_of(last_three) << 6 | k
     words.history = history_after(history, k)
     words.last = k
+
+
+@native()
+def note_run(words: Words, flags: I64, history: I64, k: I64):
+    """It counts once it has been so twice in a row, of which one bit tells."""
+    run = run_of(flags, history)
+    place = place_of(run, BY_RUN)
+    found = words.turns[place]
+    if found >> 8 == tag_of(run):
+        words.turns[place] = tag_of(run) << 8 | k | (64 if found & 63 == k else 0)
+    elif expected_shortly(words, flags, history & _LAST_THREE) != k - 1:
+        words.turns[place] = tag_of(run) << 8 | k
 
 
 # --- installing -------------------------------------------------------------------------------------------------------
