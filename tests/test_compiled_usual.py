@@ -15,7 +15,7 @@ from compiled_twin import error_of, leaf, twin
 import weft
 from weft import nn, randn
 from weft.nn import functional as F
-from weft.runtime.replay import frame_usual, native, native_text
+from weft.runtime.replay import frame_usual, native, native_words
 
 N_CALLS, ODD_CALL = 12, 7
 
@@ -477,7 +477,7 @@ def test_a_program_that_cannot_run_changes_nothing(monkeypatch):
     replay = vars(usual).get("_native")
     if replay is not None:
         # Every array of before is in use, and where a new one should come from there is a function that only raises.
-        word, replay.words[native_text.NEW_ARRAY] = native._new_array_address(), native._address("PyErr_NoMemory")
+        word, replay.words[native_words.NEW_ARRAY] = native._new_array_address(), native._address("PyErr_NoMemory")
         used = [list(x) for x in replay.held if isinstance(x, list)]
     with pytest.raises(MemoryError):
         step(*batch(9))
@@ -485,6 +485,6 @@ def test_a_program_that_cannot_run_changes_nothing(monkeypatch):
         assert p.tolist() == value and p.grad.tolist() == grad
     monkeypatch.undo()
     if replay is not None:
-        replay.words[native_text.NEW_ARRAY] = word
+        replay.words[native_words.NEW_ARRAY] = word
         del used
     assert step(*batch(9)).item() > 0

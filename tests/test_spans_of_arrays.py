@@ -7,7 +7,7 @@ from compiled_twin import twin
 
 import weft
 from weft import nn
-from weft.runtime.replay import native_text
+from weft.runtime.replay import native_words
 from weft.runtime.replay.native import native_code_is_used
 
 pytestmark = pytest.mark.usefixtures("python_runs")
@@ -28,7 +28,7 @@ def times_taken(compiled):
     tables = [
         table[0] for way in compiled._ways if way._native is not None for table in way._native.span_tables.values()
     ]
-    return sum(int(row[native_text.USES]) for rows in tables for row in rows if row[native_text.N_SPAN_FRESH])
+    return sum(int(row[native_words.USES]) for rows in tables for row in rows if row[native_words.N_SPAN_FRESH])
 
 
 @pytest.mark.parametrize(
