@@ -6,7 +6,7 @@ converted to the type of tensors of integers, but by addr, which refuses what is
 """
 
 from .casting import lowered
-from .compiler.dtypes import bool_, promote
+from .compiler.dtypes import bool_, float32, promote
 from .compiler.ops import comparison, spelling
 from .compiler.ops.table import OpError
 from .creation import filled
@@ -26,7 +26,7 @@ def addmm(input, mat1, mat2, *older, beta=1, alpha=1):
     _check_types("addmm: self, mat1 and mat2", input, mat1, mat2)
     if beta == alpha == 1:
         return spelling.addmm(input, mat1, mat2)
-    return _scaled_sum("addmm", input, mm(mat1, mat2), beta, alpha)
+    return _product_added("addmm", input, mat1, mat2, mm, beta, alpha)
 
 
 def baddbmm(input, batch1, batch2, *older, beta=1, alpha=1):
@@ -35,7 +35,7 @@ def baddbmm(input, batch1, batch2, *older, beta=1, alpha=1):
         input, batch1, batch2, beta, alpha = _numbers_first("baddbmm", input, batch1, batch2, *older)
     input, batch1, batch2 = lowered(input, batch1, batch2)
     _check_types("baddbmm: Input, batch1 and batch2", input, batch1, batch2)
-    return _scaled_sum("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+    return _product_added("baddbmm", input, batch1, batch2, bmm, beta, alpha)
 
 
 def addbmm(input, batch1, batch2, *older, beta=1, alpha=1):
@@ -46,11 +46,15 @@ def addbmm(input, batch1, batch2, *older, beta=1, alpha=1):
         raise OpError(f"addbmm: batch1 and batch2 must be 3D of one batch size, got {batch1.shape} and {batch2.shape}")
     input, batch1, batch2 = lowered(input, batch1, batch2)
     _check_types("addbmm: self, batch1 and batch2", input, batch1, batch2)
-    # The sum over the batch is part of the product.
-    left = reshape(permute(batch1, 1, 0, 2), batch1.shape[1], -1) if batch1.numel() else None
-    right = reshape(batch2, -1, batch2.shape[2]) if batch2.numel() else None
-    product = sum(bmm(batch1, batch2), 0) if left is None or right is None else mm(left, right)
-    return _scaled_sum("addbmm", input, product, beta, alpha)
+    return _product_added("addbmm", input, batch1, batch2, _summed_product, beta, alpha)
+
+
+def _summed_product(batch1, batch2):
+    """The sum of the products of a batch: it is part of one product."""
+    if not batch1.numel() or not batch2.numel():
+        return sum(bmm(batch1, batch2), 0)
+    left = reshape(permute(batch1, 1, 0, 2), batch1.shape[1], -1)
+    return mm(left, reshape(batch2, -1, batch2.shape[2]))
 
 
 def addbmm_(input, batch1, batch2, *older, beta=1, alpha=1):
@@ -72,7 +76,7 @@ def addmv(input, mat, vec, *older, beta=1, alpha=1):
     if older:
         input, mat, vec, beta, alpha = _numbers_first("addmv", input, mat, vec, *older)
     _check_types("addmv input tensors", input, mat, vec)
-    return _scaled_sum("addmv", input, mv(mat, vec), beta, alpha)
+    return _product_added("addmv", input, mat, vec, mv, beta, alpha)
 
 
 def addr(input, vec1, vec2, *older, beta=1, alpha=1):
@@ -111,6 +115,14 @@ def _check_numbers(name, dtype, **numbers):
             raise RuntimeError(
                 f"{name}: For integral input tensors, argument {which} must not be a floating point number: {number}"
             )
+
+
+def _product_added(name, input, left, right, product, beta, alpha):
+    """beta * input + alpha * product(left, right); of floats of 16 bits in float32, rounded once as in PyTorch."""
+    if not input.dtype.is_half:
+        return _scaled_sum(name, input, product(left, right), beta, alpha)
+    input_, left, right = [to_dtype(x, float32) for x in (input, left, right)]
+    return to_dtype(_scaled_sum(name, input_, product(left, right), beta, alpha), input.dtype)
 
 
 def _scaled_sum(name, input, product, beta, alpha):

@@ -328,3 +328,31 @@ def test_zero_dimensions(dtype):
     assert repr(x) == f"tensor(2., dtype={dtype!r})" and x.tolist() == 2 and float(x.mean()) == 2
     image = weft.ones(1, 1, 2, dtype=dtype)
     assert nn.functional.interpolate(image, size=3, mode="linear").tolist() == [[[1.0, 1.0, 1.0]]]
+
+
+ROUNDED_ONCE = {
+    "addmm": lambda m, x, y: m.addmm(x, x, y, beta=-4.775, alpha=2.0315),
+    "baddbmm": lambda m, x, y: m.baddbmm(x[None], x[None], y[None], beta=0.3),
+    "addbmm": lambda m, x, y: m.addbmm(x, m.stack([x, y]), m.stack([y, x]), beta=0.3, alpha=1.7),
+    "addmv": lambda m, x, y: m.addmv(x[0], y, x[1], alpha=0.7),
+    "avg_pool": lambda m, x, y: m.nn.functional.avg_pool2d(x[None], 3, padding=1, count_include_pad=False),
+    "adaptive": lambda m, x, y: m.nn.functional.adaptive_avg_pool1d(x, 3),
+    "hardswish": lambda m, x, y: m.nn.functional.hardswish(x * 2),
+}
+
+
+@halves
+@pytest.mark.parametrize("name", ROUNDED_ONCE)
+def test_these_are_rounded_once(name, dtype):
+    generator = np.random.default_rng(0)
+    x, y = (weft.from_numpy(generator.normal(size=(8, 8)).astype(np.float32)).to(dtype) for _ in range(2))
+    found = ROUNDED_ONCE[name](weft, x, y)
+    assert found.dtype is dtype
+    assert weft.equal(found, ROUNDED_ONCE[name](weft, x.float(), y.float()).to(dtype))
+    compiled = weft.compile(lambda x, y: ROUNDED_ONCE[name](weft, x, y))
+    assert weft.equal(compiled(x, y), found)
+
+
+def test_hardswish_has_the_type_of_its_operand(monkeypatch):
+    monkeypatch.setattr(weft.runtime.state.modes.state, "default_dtype", weft.float64)
+    assert nn.functional.hardswish(weft.ones(2, dtype=weft.float32)).dtype is weft.float32

@@ -65,7 +65,7 @@ def _hardswish(x):
     # The middle part of an infinite x would be inf * 0 in the derivative.
     near = where(le(x, -3.0), -3.0, where(ge(x, 3.0), 3.0, x))
     # PyTorch's formula, x * 0 / 6, is nan for -inf, and a zero with the sign of x for the other numbers below.
-    below = where(eq(x, -math.inf), math.nan, -0.0)
+    below = where(eq(x, -math.inf), math.nan, where(lt(x, 0.0), -0.0, x))  # x gives the type
     return where(le(x, -3.0), below, where(ge(x, 3.0), x, div(mul(near, add(near, 3.0)), 6.0)))
 
 

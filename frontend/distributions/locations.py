@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ..compiler.storage import convert
 from ..creation import full_like, rand, randn, zeros_like
 from ..draws import numpy_generator
 from ..functions import where
@@ -262,7 +263,7 @@ class VonMises(Distribution):
         shape = self._extended_shape(sample_shape)
         loc, kappa = (x.detach().array.astype(np.float64) for x in (self.loc, self.concentration))
         drawn = numpy_generator(None).vonmises(loc, kappa, shape)
-        return tensor_of(np.asarray(drawn, self.loc.dtype.numpy))
+        return tensor_of(convert(np.asarray(drawn), self.loc.dtype))
 
     def log_prob(self, value):
         k = self.concentration

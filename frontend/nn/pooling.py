@@ -6,12 +6,13 @@ import math
 import numpy as np
 
 from ..casting import widened
+from ..compiler.dtypes import float32
 from ..compiler.ops import pooling as ops
 from ..compiler.ops import statistics
 from ..compiler.ops.arithmetic import abs_, relu, sign
 from ..compiler.ops.table import OpError
 from ..creation import full, rand
-from ..functions import div, pow
+from ..functions import div, pow, to_dtype
 from ..runtime.state.tensor import shape_of, tensor_of
 from ..shaping import reshape
 from .windows import _area_weights, _weighted, constant
@@ -133,6 +134,18 @@ max_pool3d_with_indices = _with_indices(3, max_pool3d)
 
 
 # --- averages ---------------------------------------------------------------------------------------------------------
+def _in_float32(function):
+    """The same of floats of 16 bits in float32: a sum is not rounded before it is divided."""
+
+    def rounded_once(rank, input, *how):
+        if not input.dtype.is_half:
+            return function(rank, input, *how)
+        return to_dtype(function(rank, to_dtype(input, float32), *how), input.dtype)
+
+    return rounded_once
+
+
+@_in_float32
 def _avg_pool(rank, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override=None):
     name = f"avg_pool{rank}d"
     found = _windows(name, input, kernel_size, stride, padding, 1, ceil_mode, rank)
@@ -219,6 +232,7 @@ def _divides(input, targets):
     return None
 
 
+@_in_float32
 def _adaptive_avg_pool(rank, input, output_size):
     targets = _targets(f"adaptive_avg_pool{rank}d", input, output_size, rank)
     kernel = _divides(input, targets)

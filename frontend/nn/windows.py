@@ -7,6 +7,7 @@ import numpy as np
 from ..compiler.dtypes import uint8
 from ..compiler.ops import indexing, view
 from ..compiler.ops.table import OpError
+from ..compiler.storage import convert
 from ..creation import full
 from ..functions import matmul
 from ..half_floats import in_float32
@@ -22,7 +23,7 @@ def _pair(n):
 
 def constant(array, dtype):
     """Numbers as a tensor, converted before it is one: a compiled call takes it as it is, and reads nothing."""
-    return tensor_of(np.array(array, dtype.numpy, order="C"))
+    return tensor_of(np.array(convert(np.asarray(array), dtype), order="C"))
 
 
 # --- unfold and fold --------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import numpy as np
 from ...compiler.autodiff import has_rule, vjp
 from ...compiler.ops.kinds import is_unknown
 from ...compiler.ops.view import clone, data, detach
+from ...compiler.storage import convert
 from ..state.modes import state, step_out, watching
 from ..state.storage import is_apart
 from ..state.tensor import Tensor, tensor_of
@@ -191,7 +192,7 @@ def _tangent_of(op, operands, tangents, out, attributes):
 def _product(op, operands, tangents, out, attributes, create_graph):
     """J t, as the derivative of the vjp for its cotangent."""
     # Any would do, but for rules that leave out what a cotangent of zeros says nothing of (linalg.svd).
-    cotangent = tensor_of(np.ones(out.shape, out.dtype.numpy))
+    cotangent = tensor_of(convert(np.ones(out.shape, np.float32), out.dtype))
     cotangent._requires_grad = True
     roots = []
     for k, tangent in enumerate(tangents):
