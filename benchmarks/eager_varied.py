@@ -79,6 +79,7 @@ def cases(library):
         "split": lambda n: sum(part.mean() for part in vector[:n].chunk(2)),
         **of_sequences(library, make, functional),
         **of_batches(library, make, functional),
+        **of_many_features(library, make, functional),
     }
 
 
@@ -139,6 +140,33 @@ def of_batches(library, make, functional):
         "normalised": lambda n: backward(net(norm(rows[:n])).square().mean(), net, norm),
         "rows of a mask": chosen,
         "bag of words": of_words,
+    }
+
+
+def of_many_features(library, make, functional):
+    """Large operands: what PyTorch computes in 10 us and more."""
+    rows, norm, classes = make(1000, 512), library.nn.LayerNorm(512), library.arange(1000) % 512
+    sequences = make(8, 500, 64)
+    encoder = library.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0)
+
+    def normalised(n):
+        norm(rows[:n]).square().mean().backward()
+        norm.zero_grad()
+
+    def encoded(n):
+        encoder(sequences[:, : 2 + n // 4]).square().mean().backward()
+        encoder.zero_grad()
+
+    return {
+        "large softmax": lambda n: functional.softmax(rows[:n], 1),
+        "large layer_norm": lambda n: norm(rows[:n]),
+        "large gelu": lambda n: functional.gelu(rows[:n]),
+        "large cross_entropy": lambda n: functional.cross_entropy(rows[:n], classes[:n]),
+        "large cumsum": lambda n: rows[:n].cumsum(0),
+        "large variance": lambda n: rows[:n].var(0),
+        "large pairs": lambda n: functional.mse_loss(rows[:n], rows[n : 2 * n]),
+        "large normalised": normalised,
+        "encoder layer": encoded,
     }
 
 

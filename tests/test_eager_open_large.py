@@ -174,7 +174,8 @@ def test_nothing_is_compiled_before_it_pays(monkeypatch, programs):
     rows = weft.randn(400, 40)
     for n in range(3, 60):
         F.softmax(rows[:n], 1).square().sum()
-    assert not programs and all(kind.left > 0 for kind in varied._kinds.values())
+    assert not programs
+    assert not IS_NATIVE or all(kind.left > 0 for kind in varied._kinds.values())
 
 
 def test_what_was_computed_step_by_step_decides_when(monkeypatch):

@@ -5,7 +5,7 @@ once ever per machine. Data addresses come from NumPy through ctypes.
 """
 
 import ctypes
-from functools import partial
+from functools import cache, partial
 from math import prod
 
 import numpy as np
@@ -304,11 +304,23 @@ def run_grid_product(op, arrays, attributes, out):
 _GEMM_TYPES = (_POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER)
 
 
-def product_address(dtype, shape, k):
-    """(address of the kernel, bytes of scratch memory) of `product`."""
+def product_address(dtype, shape):
+    """The address of the kernel of `product`."""
     element = "f32" if dtype == np.float32 else "f64"
     find = gemv_address if 1 in shape[-2:] else gemm_address
-    return find(element), _scratch_bytes(element, shape[-1], k, jit.kernel_target()) + 64
+    return find(element)
+
+
+@cache
+def packing_address():
+    """That of memory in which products of any size may pack their operands, one at a time: native code of eager mode,
+    which keeps the interpreter's lock meanwhile."""
+    n_bytes = max(_scratch_bytes(e, _ANY_SIZE, _ANY_SIZE, jit.kernel_target()) for e in ("f32", "f64"))
+    _packing.append(np.empty(n_bytes + 64, np.uint8))
+    return (address_of(_packing[0]) + 63) & ~63
+
+
+_ANY_SIZE, _packing = 1 << 30, []
 
 
 def product(dtype, shape, k):

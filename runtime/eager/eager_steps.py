@@ -11,7 +11,7 @@ import numpy as np
 
 from ...compiler import eager_kernels
 from ...compiler.dtypes import bfloat16, bool_, float16, float32, float64, int32, int64
-from ...compiler.extent import is_open, upper
+from ...compiler.extent import is_open
 from ...compiler.ops.comparison import cast, gt, ne
 from ...compiler.ops.indexing import in_range, one_hot_class, position
 from ...compiler.ops.neural import class_index
@@ -97,7 +97,6 @@ class Builder:
         self.constants = {}  # number of a value -> what it is in all calls
         self.sizes = {}  # slot of what a step makes -> its number of elements
         self.unplaced = {}  # slot of what a step makes -> bytes, until it is known which are results
-        self.packing = None  # where products pack operands: (start, bytes, `used` then)
 
     # --- memory -----------------------------------------------------------------------------------------------------
     def _fixed_slot(self, address):
@@ -128,16 +127,6 @@ class Builder:
         if end > SCRATCH_BYTES:
             return None
         self.used = end
-        return kernels.address_of(scratch) + start
-
-    def _reserve_for_packing(self, n_bytes):
-        """The address of that much memory for the time of one product, which shares it with others."""
-        if self.packing is None or self.packing[2] is not self.used:
-            self.packing = self.used, 0, self.used
-        start, before, _ = self.packing
-        self.used, most = start, upper(n_bytes, before)
-        self._reserve(most)
-        self.packing = start, most, self.used
         return kernels.address_of(scratch) + start
 
     def new_value(self, shape, dtype):
@@ -419,8 +408,8 @@ class Builder:
         *batch, m, k, n = *x.shape, out.shape[-1]
         if kernels.is_long(out.shape, k):
             raise NoSteps("a long product, in the middle of which Ctrl-C is looked for")
-        address, n_bytes = kernels.product_address(out.dtype.numpy, out.shape, k)
-        numbers = [*x.strides[-2:], *y.strides[-2:], m, n, k, self._reserve_for_packing(n_bytes), 0]
+        address = kernels.product_address(out.dtype.numpy, out.shape)
+        numbers = [*x.strides[-2:], *y.strides[-2:], m, n, k, kernels.packing_address(), 0]
         loops = list(zip(batch, zip(x.strides, y.strides, out.strides)))
         self.append_in_loops(loops, [x, y, out], kind=PRODUCT, product=address, numbers=numbers)
 
