@@ -889,6 +889,9 @@ class OpError(ValueError, RuntimeError): ...
 class OutOfMemoryError(RuntimeError): ...
 class OutOfRange(OpError, IndexError): ...
 ShortTensor: Any
+SymBool: Any
+SymFloat: Any
+SymInt: Any
 TypedStorage: Any
 UntypedStorage: Any
 def abs(input: Tensor, *, out: Any = ...) -> Tensor:

@@ -65,7 +65,7 @@ _KINDS_REFUSED = [
     (r"classproperty|slice_inverse|prepare_multiprocessing_environment", _INNER),
     (r".*Storage|storage_type", "tensors share memory through NumPy arrays"),
     (r"(get|set|is)_autocast_.*|.*vulkan.*|record_stream|Stream|Event", _OTHER_DEVICES),
-    (r"Sym(Bool|Int|Float)|fork|wait|while_loop|cond|compiled_with_.*", _NO_INTERPRETER),
+    (r"fork|wait|while_loop|cond|compiled_with_.*", _NO_INTERPRETER),
 ]
 # What to write instead, today.
 _INSTEAD = {

@@ -4,6 +4,7 @@ A few are functions that PyTorch's users call for want of others (which backward
 node); the rest are what tests of autograd are written with.
 """
 
+import sys
 import weakref
 
 from .graph import Node, set_versions
@@ -35,6 +36,12 @@ class Value:
 def _get_tracing_state():
     """None: no function is being traced by PyTorch's older compiler."""
     return None
+
+
+def _are_functorch_transforms_active():
+    """Whether a transformation of weft.func is at work around the code that asks."""
+    func = sys.modules.get(f"{__name__.partition('.')[0]}.func")
+    return func is not None and func.is_transforming()
 
 
 def _set_fwd_grad_enabled(enabled):

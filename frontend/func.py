@@ -50,6 +50,11 @@ class _Transforming(threading.local):
 _transforming = _Transforming()
 
 
+def is_transforming():
+    """Whether a transformation is at work around the code that asks."""
+    return _transforming.depth > 0
+
+
 class _Level:
     """One transformation at work: gradients are recorded, and results leave it by `release`.
 

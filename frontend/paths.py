@@ -161,6 +161,7 @@ _LATER = [
     ("scaling", "GradScaler"),
     ("serialization", "load save"),
     ("storages", "TypedStorage UntypedStorage"),
+    ("tracers", "SymBool SymFloat SymInt"),
     ("underscored", "_standard_gamma _weight_norm _shape_as_tensor _dim_arange _softmax _log_softmax _unique _unique2"),
     ("vmapping", "vmap"),
     ("gradcheck", "autograd.GradcheckError autograd.gradcheck autograd.gradgradcheck"),

@@ -99,9 +99,15 @@ def _assert(condition, message):
     assert condition, message
 
 
+def _assert_async(input, assert_msg="Expected Tensor with single nonzero value, but got zero"):
+    """RuntimeError if the tensor of one element is 0 or False."""
+    if not bool(input):
+        raise RuntimeError(assert_msg)
+
+
 PUBLIC = str.split("""
     set_float32_matmul_precision get_float32_matmul_precision use_deterministic_algorithms
     are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled set_deterministic_debug_mode
     get_deterministic_debug_mode set_warn_always is_warn_always_enabled set_flush_denormal set_num_interop_threads
-    get_num_interop_threads set_default_device get_default_device _assert
+    get_num_interop_threads set_default_device get_default_device _assert _assert_async
 """)

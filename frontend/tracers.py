@@ -2,6 +2,7 @@
 
 torch.fx.wrap(function)                     the function itself
 torch._subclasses.fake_tensor.is_fake(x)    False: every tensor has values
+isinstance(n, torch.SymInt)                 False: sizes are numbers
 """
 
 import typing
@@ -12,6 +13,18 @@ from .absent import attribute_of
 
 class FakeTensor:
     """Nothing is an instance of it: every tensor has values."""
+
+
+class SymInt:
+    """Nothing is an instance of it: sizes are numbers."""
+
+
+class SymFloat:
+    """Nothing is an instance of it."""
+
+
+class SymBool:
+    """Nothing is an instance of it."""
 
 
 def wrap(fn_or_name):

@@ -218,3 +218,22 @@ def test_what_needs_a_dispatcher_says_so():
     assert not is_traceable_wrapper_subclass(x.as_subclass(Wrapper))
     with no_dispatch():
         assert (x + x).item() == 2
+
+
+def test_questions_that_libraries_ask_of_tracers():
+    asked = []
+
+    def f(x):
+        asked.append(weft._C._are_functorch_transforms_active())
+        return (x * x).sum()
+
+    weft.func.grad(f)(weft.ones(2))
+    f(weft.ones(2))
+    assert asked == [True, False]
+    assert not isinstance(weft.ones(2).shape[0], (weft.SymInt, weft.SymFloat, weft.SymBool))
+    weft._assert_async(weft.ones(1) > 0, "positive")
+    check = weft.compile(lambda x: (weft._assert_async((x > 0).all(), "positive"), x * 2)[1])
+    assert check(weft.ones(2)).tolist() == [2, 2]
+    for run in (check, weft.compile(check), lambda x: weft._assert_async((x > 0).all(), "positive")):
+        with pytest.raises(RuntimeError, match="positive"):
+            run(-weft.ones(2))
