@@ -107,6 +107,35 @@ def test_sizes_that_were_never_seen_are_native_codes(programs):
         assert eager_native.taken("nodes_taken") - nodes >= 40 * 14
 
 
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+def test_recurrent_layers_on_lengths_as_they_come(kind, monkeypatch, programs):
+    """One program with a loop over the steps, where exact lengths have them written out."""
+    weft.manual_seed(0)
+    layer = getattr(weft.nn, kind)(4, 6, bidirectional=kind == "GRU")
+    inputs = weft.randn(16, 3, 4)
+
+    def trained(n):
+        x = inputs[:n].clone().requires_grad_()
+        made, _ = layer(x)
+        made.square().mean().backward()
+        found = [made.detach(), x.grad, *(p.grad for p in layer.parameters())]
+        layer.zero_grad()
+        return [x.numpy().tobytes() for x in found]
+
+    lengths = (5, 9, 3, 12, 7, 6, 15, 4, 9, 8)
+    found = [trained(n) for n in lengths]
+    names = {name for name, _ in programs}
+    assert not IS_NATIVE or kind.lower() in names and f"{kind.lower()}_gradient" in names
+    step_by_step(monkeypatch)
+    assert found == in_another_thread(lambda: [trained(n) for n in lengths])
+    if torch is not None:
+        theirs = getattr(torch.nn, kind)(4, 6, bidirectional=kind == "GRU")
+        theirs.load_state_dict({k: torch.from_numpy(v.detach().numpy()) for k, v in layer.state_dict().items()})
+        for n in lengths:
+            made, wanted = layer(inputs[:n])[0].detach(), theirs(torch.from_numpy(inputs[:n].numpy()))[0].detach()
+            np.testing.assert_allclose(made.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-6)
+
+
 def test_threads_share_them_with_the_same_bits(monkeypatch):
     def results():
         rows = weft.linspace(-3, 3, 700 * 600).reshape(700, 600).requires_grad_()

@@ -11,6 +11,7 @@ from ...compiler.autodiff import vjp
 from ...compiler.dtypes import float64, int64
 from ...compiler.extent import Extent, Fixed, Ratio, is_open
 from ...compiler.ops.kinds import is_unknown
+from ...compiler.ops.steps import STEPS
 from ...compiler.ops.table import Meta
 from ...compiler.plain import Plain
 from .array_program import Recorder, Traced, Untraceable, fewest_of
@@ -43,20 +44,32 @@ class OpenRecorder(Recorder):
     def constant(self, x, dtype):
         return CallConstant(x, dtype) if is_open(x) else super().constant(x, dtype)
 
+    @property
+    def has_loops(self):
+        """Whether it goes through steps that only the call counts: of a known number they are written out, with the
+        same bits."""
+        return any(op is STEPS for op, *_ in self.notes.values())
+
     def traced(self, results, shows=False):
         fewest = self.fewest()
         is_large = any(n >= fewest for n in self.sizes)
-        return OpenSteps(self.program(results, None), shows, self.sizes, is_large)
+        return OpenSteps(self.program(results, None), shows, self.sizes, is_large, self.has_loops)
 
 
 class OpenSteps(NamedTuple):
     """An ArrayProgram whose functions are none; `shows`: whether a result is a view; how many elements each step
-    computes, and whether these are so many that a program computes them (fused.py)."""
+    computes; whether these are so many that a program computes them (fused.py); and whether there are steps that only
+    the call counts, which nothing else computes."""
 
     program: object
     shows: bool
     sizes: list
     is_large: bool
+    has_loops: bool
+
+    @property
+    def needs_program(self):
+        return self.is_large or self.has_loops
 
     @property
     def notes(self):
@@ -72,6 +85,8 @@ def is_large(op, metas, meta):
 def require_same(recorder, rules):
     """Rules that ask what no guard says, such as whether a number is an int, may take other steps for an extent than
     for the number that it is: then there is no program for all."""
+    if recorder.has_loops:
+        return
     exact = Recorder([Meta(now(x.shape), x.dtype, x.weak) for x in recorder.inputs], recorder.default_dtype)
     rules(exact.inputs)
     if _said(recorder) != _said(exact):

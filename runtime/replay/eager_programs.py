@@ -8,6 +8,7 @@ that nobody holds any more.
 
 from math import prod
 
+from ...compiler.ops.steps import STEPS
 from ...compiler.translate.kinds import offset_of
 from ..code.kernels import address_of
 from ..eager.eager_steps import SCRATCH_BYTES, scratch
@@ -98,7 +99,8 @@ def _is_short(program, steps):
 
 def most_elements(notes):
     """How many elements a program with such steps computes at most."""
-    by_element = all(op.kind in _BY_ELEMENT for op, _, _, _ in notes.values())
+    ops = [op for op, *_ in notes.values()]
+    by_element = STEPS in ops or all(op.kind in _BY_ELEMENT for op in ops)
     return MOST_ELEMENTS if by_element else MOST_ELEMENTS_OF_OTHERS
 
 

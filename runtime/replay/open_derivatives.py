@@ -37,7 +37,7 @@ class OpenNodes:
             plan.op, plan.metas, plan.meta, plan.attributes, self.differentiated, plan.default_dtype
         )
         layout = _layout_of(cotangent, plan.meta)
-        if not found.is_large:
+        if not found.needs_program:
             try:
                 return self._of_steps(found.program, scope, plan, layout)
             except NoSteps:

@@ -39,7 +39,11 @@ class OpenProgram:
     `written`: (address, extent) of what the call puts there."""
 
     def __init__(self, rule, strides, scope, steps, numbers_at):
-        meta, code = _found(rule, rule.stretch(strides), scope)
+        # Steps that are counted by the call would be recorded one by one for each number of them.
+        finds, compiles = (True, True) if steps.has_loops else fused.pays(rule.kind)
+        if not finds:
+            raise NotYet
+        meta, code = _found(rule, rule.stretch(strides), scope, compiles)
         scope.guards |= {(text, comparison): answer for text, comparison, answer in meta["guards"]}
         self._require_soon(rule, meta, scope, steps)
         program = linked(Instance(meta, dict(scope.numbers)), code, time.perf_counter())
@@ -82,11 +86,8 @@ def strides_in_elements(layouts, metas):
     }
 
 
-def _found(rule, stretch, scope):
+def _found(rule, stretch, scope, compiles):
     """The (Open, code) of a program for such sizes. NotYet if it is to be made later."""
-    finds, compiles = fused.pays(rule.kind)
-    if not finds:
-        raise NotYet
     text = rule.text(stretch)
 
     def build():

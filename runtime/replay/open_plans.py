@@ -193,7 +193,7 @@ class OpenPlan:
     def computed(self, found):
         """The facts of what computes elements: a program of large operands, and where steps would need much memory for
         what is in between."""
-        if found is not None and found.is_large:
+        if found is not None and found.needs_program:
             return self.of_program(found)
         plan = self.plan
         plan.program = found and found.program
