@@ -426,3 +426,22 @@ def test_where_there_is_no_room_for_more_paths(monkeypatch):
             yield f((k * k) % 5, weft.randn(4)), x.clone(), x._version
 
     assert_same(lambda compile: list(scenario(compile)))
+
+
+def test_rows_of_a_bank_are_changed_where_they_are():
+    """A program would copy all of it: what is changed elsewhere each time is changed between two programs."""
+
+    def scenario(compile):
+        bank, w = weft.zeros(2400, 64), weft.randn(64, 64)
+
+        @compile
+        def f(i, v):
+            h = (v @ w).tanh()
+            bank[i] += h
+            bank[i, 3:9].mul_(0.5)
+            return h.sum()
+
+        for k in range(30):
+            yield f(7 * k % 1000, weft.randn(64)), bank[7 * k % 1000].clone(), bank._version
+
+    assert_same(lambda compile: list(scenario(compile)))

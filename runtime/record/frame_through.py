@@ -6,6 +6,8 @@ The tensor is what changes, as if it had been changed itself, and the other name
     y = x[0]; y.mul_(2)      y2 = y * 2;  x2 = x with y2 in its row;  x holds x2, and y holds x2[0]
 """
 
+from math import prod
+
 import numpy as np
 
 from ...compiler.ops import view
@@ -17,6 +19,8 @@ from ..state.references import is_held
 from ..state.tensor import Tensor, storage_of
 from . import frame_views
 from .frame_autograd import is_op
+
+_LARGE = 1 << 17  # elements
 
 
 def changed_through(frame, target, vid, operands):
@@ -31,6 +35,9 @@ def changed_through(frame, target, vid, operands):
         return None
     if others and (frame.versioned or any(is_whole(frame.step_of(v)) for v in others)):
         return None
+    if _is_small_part_elsewhere(frame, names, base):
+        frame_views.note_looks(frame, names)
+        return None
     if root != vid and frame.step_of(vid).op is data and not group.isdisjoint(frame_views.read_by_any_backward(frame)):
         return None
     shown = tuple([frame.tensors[v] for v in names])
@@ -38,6 +45,16 @@ def changed_through(frame, target, vid, operands):
     if flows or base.has_history or root == vid and base._requires_grad:
         return (base, shown) if _may_get_history(frame, base, names) else None
     return base, shown
+
+
+def _is_small_part_elsewhere(frame, names, base):
+    """Whether a part of a large tensor from outside, at a place that only the call tells, had better be changed where
+    it is: a program makes copies of the whole."""
+    is_outside = base._frame is not frame or id(base) in frame.homes
+    if not is_outside or prod(frame.meta(frame.identify(base)).shape) <= _LARGE:
+        return False
+    roots = [frame.roots[v] for v in names]
+    return any(s.op in PARTS_AT for v, root in zip(names, roots) for s in _steps_between(frame, v, root) or ())
 
 
 def is_alive(frame, vid):
