@@ -100,6 +100,7 @@ def _is_short(program, steps):
 def most_elements(notes):
     """How many elements a program with such steps computes at most."""
     ops = [op for op, *_ in notes.values()]
+    # Recording a loop's steps for every number of them keeps the lock for much longer than running it.
     by_element = STEPS in ops or all(op.kind in _BY_ELEMENT for op in ops)
     return MOST_ELEMENTS if by_element else MOST_ELEMENTS_OF_OTHERS
 

@@ -7,13 +7,16 @@ plan, and a call writes its sizes to where the code reads them.
 
     softmax float32(⟦1*u0⟧, 512)   --   one program, guards: 512*u0 <= ..., and the words `@extents` of its code
 
-It is compiled when steps of the kind have taken about as long as that takes, and looked for on disk before.
+It is compiled when steps of the kind have taken about as long as that takes, and looked for on disk before. Recurrent
+layers of a length that only the call tells go through their steps in a loop (ops/steps.py). For exact lengths these are
+written out, and would be recorded for each length anew: their program is compiled at once.
 """
 
 import time
 
 import numpy as np
 
+from ...compiler.dtypes import dtype_named
 from ...compiler.extent import agree, evaluate, is_open, marked
 from ..code import jit, threads
 from ..code.kernels import address_of
@@ -45,7 +48,7 @@ class OpenProgram:
             raise NotYet
         meta, code = _found(rule, rule.stretch(strides), scope, compiles)
         scope.guards |= {(text, comparison): answer for text, comparison, answer in meta["guards"]}
-        self._require_soon(rule, meta, scope, steps)
+        self._require_soon(meta, scope, steps)
         program = linked(Instance(meta, dict(scope.numbers)), code, time.perf_counter())
         self.found = LargeProgram(program, 0)
         self._require_room(program)
@@ -54,7 +57,7 @@ class OpenProgram:
         self.facts["head"][0] = (address_of(_arena()) + 63) & ~63
         self.arrays = {*self.found.inputs, *self.facts["as_numbers"]}
 
-    def _require_soon(self, rule, meta, scope, steps):
+    def _require_soon(self, meta, scope, steps):
         """Guards that say that the program is done soon, and has the memory that there is."""
         given = [_in_scope(place, scope) for place in meta["places"]]
         made = [_in_scope(output, scope) for output in meta["outputs"]]
@@ -63,12 +66,12 @@ class OpenProgram:
             raise NoSteps("a program that would keep the interpreter's lock for long")
         if _in_scope(meta["arena"], scope) > ARENA_BYTES:
             raise NoSteps("a program that needs much memory for what is in between")
-        self.worker_bytes = _in_scope(meta["worker_bytes"], scope)
-        if meta["has_team"] and is_open(self.worker_bytes):
-            most = 2 * self.worker_bytes.number
+        worker_bytes = _in_scope(meta["worker_bytes"], scope)
+        if meta["has_team"] and is_open(worker_bytes):
+            most = 2 * worker_bytes.number
             threads.reserve_scratch(most)
-            if self.worker_bytes > most:
-                raise AssertionError("twice a number is less than the number")
+            if worker_bytes > most:  # asked for the guard
+                raise NoSteps("more scratch memory for each thread than is reserved")
 
     def _require_room(self, program):
         n_words = len(self.found.words) + len(self.found.inputs) + len(program.outputs)
@@ -116,8 +119,6 @@ def _in_scope(thing, scope):
 
 
 def _n_bytes(shape, name):
-    from ...compiler.dtypes import dtype_named
-
     n = dtype_named(name).size_bytes
     for d in shape:
         n = n * d
