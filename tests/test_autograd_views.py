@@ -5,6 +5,7 @@ Every program gets a namespace (weft or torch), a matrix x (2 x 3) and a row w (
 
 import numpy as np
 import pytest
+from compiled_twin import assert_same, error_of
 
 import weft
 
@@ -202,6 +203,27 @@ def test_refusals():
         plain[0].add_(w)
     apart.add_(w)
     assert apart.requires_grad and not plain.requires_grad
+
+
+@pytest.mark.parametrize(
+    "part", [lambda y: y.unbind()[1], lambda y: y.unbind()[1][..., :1], lambda y: y.split(1)[0].t(), lambda y: y[0]]
+)
+def test_such_parts_are_refused_as_results_of_compiled_calls_too(part):
+    """So are their own parts, of which the call knows how they were made."""
+
+    def scenario(compile):
+        w = weft.randn(3, 4, requires_grad=True)
+
+        @compile
+        def f(x):
+            y = x * w
+            return part(y), (y * w).sum()
+
+        for _ in range(5):
+            result, _ = f(weft.randn(3, 4))
+            yield error_of(lambda result=result: result.mul_(0.5)), result.detach().clone()
+
+    assert_same(lambda compile: list(scenario(compile)))
 
 
 def changed(make, change, kind, is_late=False):

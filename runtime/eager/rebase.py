@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from ...compiler.ops import complex_numbers, indexing, spelling, view
+from ...compiler.ops.table import Op
 from ..code.kernels import address_of
 from ..state.modes import state, watching
 from ..state.storage import is_apart
@@ -347,8 +348,16 @@ def _check_part(target):
                 "incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom "
                 "Function."
             )
-        is_view = isinstance(node, Node) and (node.op.kind == "view" or "view" in node.op.extra)
-        node, index = shown(node.edges[0]) if is_view and node.edges[0] is not None else (None, 0)
+        node, index = _viewed(node)
+
+
+def _viewed(node):
+    """(node, index) of what the node of a view shows, in a compiled call too; (None, 0) of other nodes."""
+    op = node.op if hasattr(type(node), "op") else None
+    if not isinstance(op, Op) or not is_view_op(op):
+        return None, 0
+    edge = node.edges[0] if isinstance(node, Node) else next(iter(node.next_functions), None)
+    return (None, 0) if edge is None or edge[0] is None else shown(edge)
 
 
 def _made(target):
