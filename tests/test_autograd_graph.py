@@ -296,6 +296,16 @@ def test_anomaly_detection_names_the_line(wrap):
     function(leaf(0.0)).backward()
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_anomaly_detection_of_short_floats(dtype):
+    x = weft.tensor([1.0, 2.0], requires_grad=True)
+    with weft.autograd.set_detect_anomaly(True):
+        x.to(getattr(weft, dtype)).float().square().sum().backward()
+        assert x.grad.tolist() == [2.0, 4.0]
+        with pytest.raises(RuntimeError, match="returned nan values in its 0th output"):
+            (x.to(getattr(weft, dtype)) * float("nan")).sum().backward()
+
+
 def test_anomaly_detection_as_a_switch():
     assert not weft.is_anomaly_enabled()
     weft.autograd.set_detect_anomaly(True, check_nan=False)
