@@ -127,6 +127,12 @@ which has shown itself once: whether a second derivative that is 0 everywhere is
 process. Then 521 programs of such places, seeds 5400000 to 5400520: a change of a copy in place of a view where there
 was no room for more paths (5400463, mended), a name (5400439). A crash of seed 1911300033, after 33 programs before
 it, could not be repeated, neither alone nor after the same programs.
+
+With changes in place at such places added: seeds 2011280000 to 2011281500, 2011300000 to 2011300773 and 2011400000 to
+2011400631: three not the same, none of such places. 2011280509 changed a part of what unbind gives, as a result of a
+call, which eager mode refuses (mended, test_autograd_views.py); 2011280457 looked for anomalies among gradients of
+bfloat16, which eager mode could not (mended, test_autograd_graph.py); in 2011300738 Ctrl-C came where a program was
+not there, and the call has not happened then. 1911290852 raises in each call, since it goes through a graph again.
 """
 
 import sys
