@@ -356,3 +356,21 @@ def test_these_are_rounded_once(name, dtype):
 def test_hardswish_has_the_type_of_its_operand(monkeypatch):
     monkeypatch.setattr(weft.runtime.state.modes.state, "default_dtype", weft.float64)
     assert nn.functional.hardswish(weft.ones(2, dtype=weft.float32)).dtype is weft.float32
+
+
+@halves
+def test_draws_that_numpy_makes(dtype):
+    weft.manual_seed(0)
+    two, three = weft.tensor([2.0, 3.0], dtype=dtype), weft.tensor([1.0, 2.0, 3.0], dtype=dtype, requires_grad=True)
+    drawn = [
+        weft.distributions.Gamma(two, two).sample((50,)),
+        weft.distributions.StudentT(two + 3).sample((50,)),
+        weft.distributions.VonMises(two, two).sample((50,)),
+        weft.distributions.Dirichlet(three).rsample((50,)),
+    ]
+    assert [x.dtype for x in drawn] == [dtype] * 4
+    assert 0.7 < drawn[0].float().mean().item() < 1.4 and drawn[2].abs().max().item() < 3.2
+    assert abs(drawn[3].sum(-1).float().mean().item() - 1) < 0.01
+    drawn[3][:, 0].sum().backward()
+    assert three.grad.dtype is dtype and three.grad[0].item() > 0 > three.grad[2].item()
+    assert nn.functional.fractional_max_pool2d(weft.ones(1, 1, 9, 9, dtype=dtype), 2, 4).dtype is dtype

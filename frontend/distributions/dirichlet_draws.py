@@ -12,6 +12,8 @@ x^a (1 - x)^b / (a B(a, b)) times a continued fraction (DLMF 8.17.22), which is 
 
 import numpy as np
 
+from ..compiler.dtypes import float32
+from ..functions import to_dtype
 from ..runtime.eager.function import Function, once_differentiable
 from ..runtime.state.tensor import tensor_of
 from ..special import digamma
@@ -38,7 +40,9 @@ class _Dirichlet(Function):
 
 
 def dirichlet(concentration):
-    """Draws along the last dimension."""
+    """Draws along the last dimension; of 16 bits by way of float32."""
+    if concentration.dtype.is_half:
+        return to_dtype(_Dirichlet.apply(to_dtype(concentration, float32)), concentration.dtype)
     return _Dirichlet.apply(concentration)
 
 

@@ -10,7 +10,9 @@ where the derivative of the series is taken term by term, and for large a that o
 
 import numpy as np
 
+from ..compiler.dtypes import float32
 from ..draws import numpy_generator
+from ..functions import to_dtype
 from ..runtime.eager.function import Function, once_differentiable
 from ..runtime.state.tensor import tensor_of
 from ..special import digamma
@@ -34,7 +36,9 @@ class _Gamma(Function):
 
 
 def standard_gamma(concentration):
-    """Draws of the rate 1, one for every concentration."""
+    """Draws of the rate 1, one for every concentration; of 16 bits by way of float32."""
+    if concentration.dtype.is_half:
+        return to_dtype(_Gamma.apply(to_dtype(concentration, float32)), concentration.dtype)
     return _Gamma.apply(concentration)
 
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ..compiler.dtypes import float64
 from ..compiler.storage import convert
 from ..creation import full_like, rand, randn, zeros_like
 from ..draws import numpy_generator
@@ -261,7 +262,7 @@ class VonMises(Distribution):
 
     def sample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)
-        loc, kappa = (x.detach().array.astype(np.float64) for x in (self.loc, self.concentration))
+        loc, kappa = (convert(x.detach().array, float64) for x in (self.loc, self.concentration))
         drawn = numpy_generator(None).vonmises(loc, kappa, shape)
         return tensor_of(convert(np.asarray(drawn), self.loc.dtype))
 

@@ -11,6 +11,7 @@ from ..compiler.ops import pooling as ops
 from ..compiler.ops import statistics
 from ..compiler.ops.arithmetic import abs_, relu, sign
 from ..compiler.ops.table import OpError
+from ..compiler.storage import readable
 from ..creation import full, rand
 from ..functions import div, pow, to_dtype
 from ..runtime.state.tensor import shape_of, tensor_of
@@ -349,7 +350,7 @@ def _fractional_max_pool(rank, input, kernel_size, output_size, output_ratio, re
         samples = rand(batched.shape[0], batched.shape[1], rank, dtype=input.dtype)
     if tuple(samples.shape) != (*batched.shape[:2], rank):
         raise OpError(f"{name}: _random_samples must have shape {(*batched.shape[:2], rank)}, got {samples.shape}")
-    values, index = _fractional_windows(batched, kernel, targets, np.asarray(samples.detach().numpy()))
+    values, index = _fractional_windows(batched, kernel, targets, readable(samples.detach().array))
     if input.ndim == rank + 1:
         values, index = values[0], index[0]
     return (values, index) if return_indices else values
