@@ -47,4 +47,4 @@ def note_write(x, sizes, key, plain, value, place):
     else:
         return
     if _is_usual(sizes, plain, dtype, given, made is None):
-        native_keys.note_write(sizes, key, dtype, given, steps, made, {"spec": spec})
+        native_keys.note_write(sizes, key, dtype, given, steps, made, {"spec": spec}, given == shape)

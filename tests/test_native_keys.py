@@ -218,3 +218,33 @@ def test_more_keys_than_the_table_holds():
         native_keys.note_read((k + 1000,), slice(0, 1), [(weft.compiler.ops.view.slice_, {"spec": ((0, 1, 1),)})])
     assert x[0:1].tolist() == [0.0] and weft.arange(1040.0)[0:1].tolist() == [0.0]
     assert weft.arange(1040.0)[1:2].tolist() == [1.0]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.compile], ids=["eager", "compiled"])
+def test_parts_of_the_tensor_itself_are_written(wrap):
+    """`x[key] += y` writes what shows x; so does a part that is put elsewhere, one that is expanded, and history."""
+
+    def change(x, v):
+        x[2] += v
+        x[1, 3] += 1.0
+        x[3] = x[0]
+        x[0:2] = x[4]
+        x[4:5] = x[1]
+        x[5] = x[3:4]
+        return x * 1.0
+
+    x = weft.randn(6, 4)
+    w = x.clone().requires_grad_()
+    y, f = x.numpy().copy(), wrap(change)
+    for _ in range(60):
+        v = weft.randn(4)
+        got, with_history = f(x, v), wrap(lambda w, v: change(w * 1.0, v))(w, v)
+        (g,) = weft.autograd.grad(with_history.sum(), w)
+        y[2] += v.numpy()
+        y[1, 3] += 1.0
+        y[3] = y[0]
+        y[0:2] = y[4]
+        y[4:5] = y[1]
+        y[5] = y[3:4]
+        assert got.tolist() == y.tolist() == x.tolist()
+        assert g.sum().item() == 24.0

@@ -10,7 +10,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from ...compiler.ops.view import select, slice_, unsqueeze
+from ...compiler.ops.view import clone, select, slice_, unsqueeze
 from ...compiler.translate.kinds import (
     I64,
     Address,
@@ -57,6 +57,7 @@ class Known(Struct):
     dtype: Object
     array_dtype: Object
     given: Rows(I64)
+    keeps_shape: Bool  # whether that is the shape of x[key]
     takes_float: Bool
     least: I64
     most: I64
@@ -73,6 +74,7 @@ class Words(Struct):
     write_number: Object  # (x, number, attributes of what makes a tensor of it, attributes of the change)
     store: Function((Object, Object, Maybe(Object)), Maybe(Object))
     select: Object
+    clone: Object
     zero: Object
     uses: Inline(I64, N_KEYS)
     reads: Inline(Address, N_KEYS)
@@ -180,7 +182,18 @@ def store(x: Object, key: Object, value: Maybe(Object)) -> Object:
     if type(value) is int or type(value) is float:
         return call_with(WORDS.write_number, (x, value, known.made, known.change), None)
     change = keep(known.change)
+    if known.keeps_shape and len(known.steps) != 0 and shows(value, x):
+        # The end of `x[key] += y`, as in Python.
+        copy = call_with(WORDS.clone, (value,), None)
+        return call_with(WORDS.write, (x, stepped(copy, known.steps), change), None)
     return call_with(WORDS.write, (x, stepped(value, known.steps), change), None)
+
+
+@native(inline=True)
+def shows(value: Object, x: Object) -> Bool:
+    """Whether both are known to be of the same memory."""
+    base = cast(TensorObject, value)._base
+    return base is not None and (base is x or base is cast(TensorObject, x)._base)
 
 
 @native()
@@ -195,7 +208,7 @@ def is_written(known: Known, wanted: I64, x: Object, key: Object, value: Object)
         return overflow[0] == 0 and k >= known.least and k <= known.most
     if type(value) is not Tensor or not has_type(value, known) or not has_sizes(value, known.given):
         return False
-    return len(known.steps) == 0 or cast(TensorObject, value)._base is None
+    return known.keeps_shape or len(known.steps) == 0 or cast(TensorObject, value)._base is None
 
 
 @native()
@@ -306,7 +319,7 @@ def install(layout):
     words = Words(
         **dict(zip(("get", "note", "set", "write", "write_number"), _functions)), reads=(), writes=(), uses=()
     )
-    words.delete, words.select = _refuse_deletion, select
+    words.delete, words.select, words.clone = _refuse_deletion, select, clone
     words.store, words.zero = code.address("weft_store"), 0
     packed = Packed(words)
     for table in ("reads", "writes"):
@@ -341,12 +354,13 @@ def note_read(shape, key, steps):
     _note("reads", Known(hash=_hash_of(shape, key), key=key, shape=shape, steps=tuple(map(tuple, steps))))
 
 
-def note_write(shape, key, dtype, given, steps, made, change):
+def note_write(shape, key, dtype, given, steps, made, change, keeps_shape):
     """The same of x[key] = value. given: the shape of the value, if it is a tensor; steps make it one of the place's
     lengths. made: of a number, the attributes of the op that makes such a tensor of it, else None. change: the
     attributes of the op that writes."""
     known = Known(hash=_hash_of(shape, key), key=key, shape=shape, steps=tuple(map(tuple, steps)), dtype=dtype)
     known.array_dtype, known.given, known.made, known.change = dtype.numpy, given, made, change
+    known.keeps_shape = keeps_shape
     known.takes_float, (known.least, known.most) = False, (1, 0)
     if made is not None:
         known.given, known.takes_float = (-1,), dtype.category == 2
