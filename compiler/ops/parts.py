@@ -132,8 +132,10 @@ def at_known_place(op, operands, attributes):
     """(op, operands, attributes) of the same, for an op that takes numbers for places."""
     n = 1 if op in PARTS_AT else 2
     spec, axes = with_starts(attributes["spec"], operands[n:]), attributes["axes"]
-    if op is row:
+    if op is row and len(axes) == 1:
         return select, operands[:n], {"axis": axes[0], "index": spec[axes[0]][0]}
+    if op is row:
+        return cut, operands[:n], {"spec": spec, "axes": axes}
     known = {"spec": spec} if op is window or op is with_window else {"spec": spec, "axes": axes}
     return AT_KNOWN_PLACES[op], operands[:n], known
 

@@ -117,8 +117,9 @@ def note_looks(frame, views):
     for vid in views:
         step = frame.step_of(vid)
         while step.detail == "view":
-            if step.op is cut_at:
-                step = frame.step_of(_shown_before(step))
+            shown = _shown_before(step) if step.op is cut_at else None
+            if shown is not None:
+                step = frame.step_of(shown)
                 continue
             before = step.parent
             while step.op in PARTS_AT and before is not None:
@@ -128,11 +129,11 @@ def note_looks(frame, views):
 
 
 def _shown_before(step):
-    """The number that a view had before a change after which it shows its base again."""
+    """The number that a view had before a change after which it shows its base again; None if there was no change."""
     k, change = 0, step.parent
-    while change.op is not ASSIGN:
+    while change is not None and change.op is not ASSIGN:
         k, change = k + (change.op is not INPUT), change.parent
-    return change.operands[2 + k]
+    return None if change is None else change.operands[2 + k]
 
 
 def _stand_in(frame, vid):
