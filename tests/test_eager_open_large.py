@@ -1,19 +1,15 @@
 """Eager calls on large operands whose sizes change from call to call: one program for all sizes, which native code
 calls, with the bits of steps taken one by one, and PyTorch's numbers."""
 
-import ctypes
-
 import numpy as np
 import pytest
 
 import weft
-from weft.compiler.translate.kinds import offset_of
 from weft.runtime.eager import open_nodes, plan, varied
-from weft.runtime.eager.eager_words import N_OPEN, N_PLANS, Words
 from weft.runtime.programs import fused
 from weft.runtime.replay import eager_native, native, open_large
 
-from .test_eager_varied import CASES, in_another_thread, of_library
+from .test_eager_varied import CASES, forget_what_native_code_knows, in_another_thread, of_library
 
 try:
     import torch
@@ -42,16 +38,6 @@ def all_is_large(monkeypatch):
     forget_what_native_code_knows()
     yield
     plan.forget()
-
-
-def forget_what_native_code_knows():
-    """What other tests have told it may serve the calls of these: plans for their sizes, or steps for all sizes."""
-    if not IS_NATIVE or not eager_native.install():
-        return
-    for name, nothing in (("plans", eager_native._nothing()), ("open", eager_native._nothing_open())):
-        n = {"plans": N_PLANS, "open": N_OPEN}[name]
-        words = (ctypes.c_int64 * n).from_address(eager_native.words_address() + offset_of(Words, name))
-        words[:] = [nothing.address] * n
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """Eager calls whose sizes change from call to call: one plan in native code serves them all, with the bits of the plans
 of exact sizes, and PyTorch's numbers."""
 
+import ctypes
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,9 @@ from weft.compiler.extent import Scope
 from weft.compiler.ops.arithmetic import add
 from weft.compiler.ops.kinds import alias
 from weft.compiler.ops.table import unregister
+from weft.compiler.translate.kinds import offset_of
 from weft.runtime.eager import eager_open, plan, varied
-from weft.runtime.eager.eager_words import Sizes, Written
+from weft.runtime.eager.eager_words import N_OPEN, N_PLANS, Sizes, Words, Written
 from weft.runtime.replay import eager_native, native
 from weft.runtime.replay.open_formulas import Tape
 
@@ -29,8 +32,19 @@ def new_plans(monkeypatch):
     monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
     monkeypatch.setattr(varied, "CALLS_BEFORE", 1)
     plan.forget()
+    forget_what_native_code_knows()
     yield
     plan.forget()
+
+
+def forget_what_native_code_knows():
+    """What other tests have told it may serve the calls of these: plans for their sizes, or steps for all sizes."""
+    if not IS_NATIVE or not eager_native.install():
+        return
+    for name, nothing in (("plans", eager_native._nothing()), ("open", eager_native._nothing_open())):
+        n = {"plans": N_PLANS, "open": N_OPEN}[name]
+        words = (ctypes.c_int64 * n).from_address(eager_native.words_address() + offset_of(Words, name))
+        words[:] = [nothing.address] * n
 
 
 def of_library(library, seed=0):
@@ -195,6 +209,21 @@ def test_calls_that_must_be_told_apart_are_native_too():
     if IS_NATIVE:
         assert not plan._plans.keys() - before
         assert eager_native.taken("nodes_taken") - nodes >= 40 * 14
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_what_has_a_plan_already_is_told_apart_too(order):
+    """The first axis has one before another one comes."""
+    rows = of_library(weft)[1]
+    for axis in order:
+        for n in range(3, 40):
+            rows[:n].sum(axis)
+    before, calls = plan._plans.keys() | set(), eager_native.taken("calls_taken")
+    for n in range(40, 80):
+        for axis in order:
+            rows[:n].sum(axis)
+    if IS_NATIVE:
+        assert not plan._plans.keys() - before and eager_native.taken("calls_taken") - calls >= 40 * 4
 
 
 def test_plans_do_not_grow_with_the_number_of_sizes():

@@ -40,7 +40,7 @@ class Varied:
     def part(self, numbers, n_sizes):
         """That of these numbers, of which so many are sizes and strides: itself, unless the attributes have to be
         known; None if there are too many of them."""
-        if self.refusal is None or self.told or all(k < n_sizes for k in self.changed):
+        if self.refusal is None or all(k < n_sizes for k in self.changed):
             return self
         key = tuple(numbers[n_sizes:])
         if key not in self.parts and len(self.parts) == MOST_PARTS:
