@@ -66,12 +66,14 @@ RECORDS = "../benchmarks/results/"
 
 
 def write_records(folder):
-    """What the benchmarks recorded, which stands outside of docs/, as pages without a place in the contents."""
+    """What the benchmarks recorded, which stands outside of docs/, as pages without a place in the contents, and the
+    pictures of it."""
     folder.mkdir(parents=True)
-    linked = re.findall(rf"{re.escape(RECORDS)}([\w.-]+\.md)", (HERE / "benchmarks.md").read_text(encoding="utf-8"))
-    for name in sorted(set(linked)):
+    shown = rf"{re.escape(RECORDS)}([\w.-]+\.(?:md|svg))"
+    for name in sorted(set(re.findall(shown, (HERE / "benchmarks.md").read_text(encoding="utf-8")))):
         text = (HERE / RECORDS / name).read_text(encoding="utf-8")
-        (folder / name).write_text(f"---\norphan: true\n---\n\n{text}", encoding="utf-8")
+        head = "---\norphan: true\n---\n\n" if name.endswith(".md") else ""
+        (folder / name).write_text(head + text, encoding="utf-8")
 
 
 def link_records(app, name, source):
