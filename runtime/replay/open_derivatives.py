@@ -10,7 +10,7 @@ from ..eager.eager_halves import wide
 from ..eager.eager_places import row_major
 from ..eager.eager_planned import derivative_of
 from ..eager.eager_steps import STRIDED, NoSteps
-from ..eager.eager_words import COTANGENT, NO_RESULT, SHOWN, WRITEABLE, Derivative, Given, Made
+from ..eager.eager_words import COTANGENT, NO_RESULT, SAVED, SHOWN, WRITEABLE, Derivative, Given, Made
 from ..eager.open_nodes import WAITING
 from ..programs.fused import spend
 from ..programs.open_program import open_derivative
@@ -26,9 +26,9 @@ MOST_GIVEN_COPIES = 3
 class OpenNodes:
     """What knows the derivative of the nodes of such calls, for each way in which cotangents lie."""
 
-    def __init__(self, call, differentiated, has_saved, numbers_at):
-        self.call, self.differentiated, self.has_saved = call, differentiated, has_saved
-        self.numbers_at, self.held = numbers_at, []
+    def __init__(self, call, differentiated, row, numbers_at):
+        self.call, self.differentiated, self.numbers_at, self.held = call, differentiated, numbers_at, []
+        self.reads_out, self.has_saved = row.reads_out, row.reads_out or SAVED in row.kept
 
     def native(self, numbers, cotangent):
         """A Derivative in memory, for such numbers and a cotangent that lies like this array."""
@@ -51,25 +51,11 @@ class OpenNodes:
         cells = Cells()
         codes = {None: NO_RESULT, 0: COTANGENT, **{r: k for k, r in enumerate(new)}}
         codes |= {r: SHOWN - k for k, r in enumerate(shown)}
+        facts = {"steps": steps, "fixed": fixed, "first_fixed": builder.n_given + builder.n_results}
+        facts |= {"results": [codes[r] for r in program.results]}
+        facts |= {"views": [_shown(cells, builder.values[r]) for r in shown]}
         made = [builder.values[r] for r in new]
-        return with_sizes(
-            Derivative(
-                given=given,
-                steps=steps,
-                fixed=fixed,
-                first_fixed=builder.n_given + builder.n_results,
-                made=[Made(dtype=x.dtype.numpy, ndim=len(x.shape), shape=cells.address_of(x.shape)) for x in made],
-                results=[codes[r] for r in program.results],
-                views=[_shown(cells, builder.values[r]) for r in shown],
-                has_saved=self.has_saved,
-                is_open=True,
-                types=[m.dtype for m in plan.metas],
-            ),
-            Tape(scope.extents),
-            scope,
-            cells,
-            builder,
-        )
+        return self._in_memory(plan, scope, cells, given, made, facts, builder)
 
     def _of_program(self, steps, scope, plan, layout):
         """A program that does it."""
@@ -83,26 +69,27 @@ class OpenNodes:
         program = OpenProgram(rule, strides, scope, steps, self.numbers_at)
         self.held.append(program)
         cells, codes = Cells(), count()
+        given = [
+            Given(is_read=k == 0 or k in program.arrays, what=operand(m, kind, layout if k == 0 else None))
+            for k, m, kind in _described(plan)
+        ]
+        facts = {"results": [NO_RESULT if r is None else next(codes) if r else COTANGENT for r in numbers]}
         made = [m for m, is_made in zip(plan.metas, computed) if is_made]
-        return with_sizes(
-            Derivative(
-                given=[
-                    Given(is_read=k == 0 or k in program.arrays, what=operand(m, kind, layout if k == 0 else None))
-                    for k, m, kind in _described(plan)
-                ],
-                made=[Made(dtype=m.dtype.numpy, ndim=len(m.shape), shape=cells.address_of(m.shape)) for m in made],
-                results=[NO_RESULT if r is None else next(codes) if r else COTANGENT for r in numbers],
-                has_saved=self.has_saved,
-                is_open=True,
-                types=[m.dtype for m in plan.metas],
-                **program.facts,
-            ),
-            Tape(scope.extents),
-            scope,
-            cells,
-            None,
-            program.written,
+        return self._in_memory(plan, scope, cells, given, made, facts | program.facts, None, program.written)
+
+    def _in_memory(self, plan, scope, cells, given, made, facts, builder, written=()):
+        """The Derivative of these facts. made: values or Metas of the arrays that it makes."""
+        if given[1].is_read and not self.reads_out:
+            raise NoSteps("the output, which such nodes do not keep")
+        derivative = Derivative(
+            given=given,
+            made=[Made(dtype=x.dtype.numpy, ndim=len(x.shape), shape=cells.address_of(x.shape)) for x in made],
+            has_saved=self.has_saved,
+            is_open=True,
+            types=[m.dtype for m in plan.metas],
+            **facts,
         )
+        return with_sizes(derivative, Tape(scope.extents), scope, cells, builder, written)
 
     def _given(self, builder, plan, layout):
         return [_given(builder, k, m, kind, layout if k == 0 else None) for k, m, kind in _described(plan)]

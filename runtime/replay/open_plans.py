@@ -265,8 +265,7 @@ class OpenPlan:
         row, derivative = WITHOUT_NODE, None
         if True in wanted:
             of_nodes = row_of_nodes(plan, wanted, self.scope)
-            has_saved = of_nodes.reads_out or SAVED in of_nodes.kept
-            make = OpenNodes(self.call, wanted, has_saved, self.numbers_at).native
+            make = OpenNodes(self.call, wanted, of_nodes, self.numbers_at).native
             refused = partial(self._leave_to_python, requires)
             derivative, row = OpenDerivative(make, refused), Packed(of_nodes)
             self.held += [row, derivative]
