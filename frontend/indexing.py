@@ -10,6 +10,7 @@ from math import inf, prod
 import numpy as np
 
 from .compiler import dtypes
+from .compiler.later import later
 from .compiler.ops import comparison, indexing, source, spelling, view
 from .compiler.ops.table import OpError
 from .computed_keys import computed, place_of, write
@@ -26,12 +27,13 @@ from .keys import (
 )
 from .kinds import answering
 from .runtime.eager.gate import apply_inplace
-from .runtime.replay import native_keys
+from .runtime.state import marks
 from .runtime.state.modes import state
 from .runtime.state.storage import shows_twice
 from .runtime.state.tensor import Tensor, _apply, shape_of, tensor_of
-from .usual_keys import note_write, noted
+from .usual_keys import note_write
 
+_note_key = later("runtime.replay.native_keys:note_read")
 _FULL = slice(None)
 _WHOLE = (None, None, None)
 _INDEX_TYPES = (dtypes.int64, dtypes.int32)
@@ -73,7 +75,7 @@ def _note_read(x, key):
         steps = [(view.slice_, {"spec": _spec_of(shape, 0, key)[0]})]
     else:
         steps = _steps_to(shape, plain_of(key if key.__class__ is tuple else (key,)))
-    native_keys.note_read(shape, key, steps)
+    _note_key(shape, key, steps)
 
 
 def _at_tensors(x, key):
@@ -232,7 +234,7 @@ def setitem(x, key, value):
             return
         place = _basic(sizes, normalized(key, sizes))
     spec, shape, lengths = place
-    if noted and plain is not None:
+    if marks.keys_held and plain is not None:
         note_write(x, sizes, key, plain, given, place)
     if made is None:
         value = _fitted(value, shape)
@@ -380,4 +382,4 @@ def placed(x, key, value):
     return indexing.index_put(x, index, _fitted(value, shape), axis=axis, merged=merged)
 
 
-native_keys.answers(getitem, _note_read, setitem, _write, _write_number)
+marks.by_key[:] = getitem, _note_read, setitem, _write, _write_number

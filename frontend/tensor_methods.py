@@ -9,9 +9,9 @@ from .creation import filled, full, size_given, tensor
 from .overriding import NO_DISPATCHER, check_subclass
 from .placement import check_memory_format, check_placement, strided
 from .runtime.eager.node import edge_of
-from .runtime.replay import native_in_place, native_methods
 from .runtime.state.device import CPU, require_cpu
 from .runtime.state.hooks import TensorHook
+from .runtime.state.marks import ALONE, COPY, PLAIN, WITH_FACTOR, by_shape, changing
 from .runtime.state.storage import is_apart
 from .runtime.state.tensor import Tensor
 from .runtime.state.tensor import is_inference as _is_inference
@@ -282,17 +282,17 @@ PUBLIC = str.split("""
 
 
 # Those that lead to one op after the other, or to a number, by shape, type and arguments alone.
-native_methods.answers(
-    str.split("""
+by_shape.update(
+    (name, name == "view")
+    for name in str.split("""
         sum mean amax amin any all var std softmax log_softmax argmax argmin
         view reshape flatten squeeze unsqueeze permute transpose swapaxes swapdims t expand narrow select
         size dim ndimension numel nelement
-    """),
-    showing={"view"},
+    """)
 )
-native_in_place.answers(
-    {f"{name}_": (TABLE[name], native_in_place.ALONE) for name in str.split("exp sqrt neg tanh sigmoid abs relu")}
-    | {f"{name}_": (TABLE[name], native_in_place.PLAIN) for name in ("mul", "div")}
-    | {f"{name}_": (TABLE[name], native_in_place.WITH_FACTOR) for name in ("add", "sub")}
-    | {"copy_": (TABLE["clone"], native_in_place.COPY)}
+changing.update(
+    {f"{name}_": (TABLE[name], ALONE) for name in str.split("exp sqrt neg tanh sigmoid abs relu")}
+    | {f"{name}_": (TABLE[name], PLAIN) for name in ("mul", "div")}
+    | {f"{name}_": (TABLE[name], WITH_FACTOR) for name in ("add", "sub")}
+    | {"copy_": (TABLE["clone"], COPY)}
 )

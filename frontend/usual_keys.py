@@ -1,16 +1,16 @@
 """Keys of `x[key] = value` that are used again and again: native code is told what they lead to.
 
-noted   what native code reads; empty while it is not asked
+note_write  says so; asked for while native code reads keys at all
 """
 
 from functools import lru_cache
 from math import prod
 
+from .compiler.later import later
 from .compiler.ops import view
-from .runtime.replay import native_keys
 from .runtime.state.tensor import Tensor, shape_of
 
-noted = native_keys.held
+_note = later("runtime.replay.native_keys:note_write")
 # So many uses later it may be worth telling native code of a key.
 _USES = 16
 # Of places with more elements, a number is written without an array for it.
@@ -47,4 +47,4 @@ def note_write(x, sizes, key, plain, value, place):
     else:
         return
     if _is_usual(sizes, plain, dtype, given, made is None):
-        native_keys.note_write(sizes, key, dtype, given, steps, made, {"spec": spec}, given == shape)
+        _note(sizes, key, dtype, given, steps, made, {"spec": spec}, given == shape)

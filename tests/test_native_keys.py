@@ -10,6 +10,7 @@ import pytest
 import weft
 from weft.indexing import getitem, setitem
 from weft.runtime.replay import native, native_keys
+from weft.runtime.state import marks
 
 TIMES = 80  # from some dozens of uses on keys are native
 KEYS = [
@@ -24,7 +25,7 @@ def keys_are_native():
     x = weft.ones(2)
     for _ in range(TIMES):
         x + x
-    assert bool(native_keys.held) == (native.layout() is not None)
+    assert bool(marks.keys_held) == (native.layout() is not None)
 
 
 def tensors():

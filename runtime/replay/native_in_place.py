@@ -1,9 +1,8 @@
 """Methods that change a tensor, in native code: `x.add_(y)`, `x *= 2`, `x.copy_(y)`, from the class to the change.
 
 The call in flight is asked whether the change is the one it expects, or native code of eager mode whether it can do it;
-all else is Python's business. Of the subset (docs/native.md).
-
-    answers    said by the frontend: the methods, and the op of each
+all else is Python's business. Which methods these are the frontend says (marks.changing). Of the subset
+(docs/native.md).
 """
 
 import ctypes
@@ -24,6 +23,7 @@ from ..eager import gate
 from ..eager.eager_words import ArrayObject, new_dict
 from ..programs.recording import ValueMeta
 from ..state import marks
+from ..state.marks import ALONE, COPY, WITH_FACTOR
 from ..state.modes import state
 from ..state.tensor import Tensor
 from . import native as objects
@@ -34,7 +34,6 @@ from .native_methods import described, in_python
 from .native_shapes import MetaObject, n_dimensions, size_at
 
 MOST_METHODS = 14
-ALONE, PLAIN, WITH_FACTOR, COPY = range(4)  # what a method takes: nothing; an operand; also `alpha`; what it copies
 
 
 class Words(Struct):
@@ -187,14 +186,8 @@ def _operator_at(place):
 
 METHODS = [_method_at(place) for place in range(MOST_METHODS)]
 OPERATORS = [_operator_at(place) for place in range(MOST_METHODS)]
-_methods, _held = {}, []  # name -> (op, what it takes); what the words are the addresses of
+_held = []  # what the words are the addresses of
 functions = {}  # what stood there before
-
-
-def answers(methods):
-    """Said by the frontend: {name: (op, what it takes)} of methods that make x op(x) or op(x, other), the
-    other times `alpha` if that is given, or that copy; and do nothing else."""
-    _methods.update(methods)
 
 
 def part(layout):
@@ -215,7 +208,7 @@ def install(layout):
     if _held:
         return
     known, now = marks.methods.get(Tensor, {}), vars(Tensor)
-    own = [name for name in _methods if name in now and known.get(name) is now[name]][:MOST_METHODS]
+    own = [name for name in marks.changing if name in now and known.get(name) is now[name]][:MOST_METHODS]
     if not own:
         return
     functions.update((name, marks.in_python(name)) for name in own)
@@ -223,7 +216,7 @@ def install(layout):
     words = Words(
         classes=tuple(marks.methods), functions=tuple(functions.values()), modes=state, factor=mul, copy=clone
     )
-    words.ops, words.kinds = tuple([_methods[name][0] for name in own]), tuple([_methods[name][1] for name in own])
+    words.ops, words.kinds = zip(*[marks.changing[name] for name in own])
     words.alpha = sys.intern("alpha")
     words.eagerly, words.anew = gate.native_change(), gate.change_anew
     words.again_in_flight, words.no_attributes = objects.address_of("inplace_again_in_flight"), {}

@@ -32,6 +32,7 @@ from ..code.packing import Packed
 from ..eager.eager_words import HASH_MASK, ArrayObject, as_small, hash_of_plain, new_dict
 from ..programs.recording import ValueMeta
 from ..state import marks
+from ..state.marks import keys_held
 from ..state.tensor import Tensor
 from . import native_layout
 from .native import new_wrapper
@@ -293,15 +294,8 @@ def is_plain(part: Object, wanted: Object) -> Bool:
 
 
 # --- the table, from Python -------------------------------------------------------------------------------------------
-held = []  # what native code reads, once it does
-_functions = []
 _IN_PYTHON = "get", "note", "set", "write", "write_number"
 _rows = {}  # (table, place) -> what stands there
-
-
-def answers(*functions):
-    """Said by the frontend: the functions in Python that do the same, and those that write (`Words`)."""
-    _functions[:] = functions
 
 
 def part(layout):
@@ -312,12 +306,12 @@ def part(layout):
 def install(layout):
     """Keys go to native code from now on, unless somebody has replaced a method."""
     known, now = marks.methods.get(Tensor, {}), vars(Tensor)
-    if held or any(known.get(method) is not now[method] for method in ("__getitem__", "__setitem__")):
+    if keys_held or any(known.get(method) is not now[method] for method in ("__getitem__", "__setitem__")):
         return
     code = translated.load(*part(layout))
     nothing = Packed(Known(hash=-1))
     words = Words(
-        **dict(zip(("get", "note", "set", "write", "write_number"), _functions)), reads=(), writes=(), uses=()
+        **dict(zip(_IN_PYTHON, marks.by_key)), reads=(), writes=(), uses=()
     )
     words.delete, words.select, words.clone = _refuse_deletion, select, clone
     words.store, words.zero = code.address("weft_store"), 0
@@ -329,7 +323,7 @@ def install(layout):
     ctypes.memmove(address, packed.address, packed.words.nbytes)
     ops = Packed(Ops(select=select, slice=slice_, unsqueeze=unsqueeze, zero=0, one=1))
     ctypes.memmove(code.struct_address(f"{Ops.__module__}:OPS"), ops.address, ops.words.nbytes)
-    held.extend((code, packed, nothing, ops))
+    keys_held.extend((code, packed, nothing, ops))
     for method, name in (("__getitem__", "weft_get_item"), ("__setitem__", "weft_set_item")):
         new = new_wrapper(Tensor, native_layout.base_of(np.ndarray, method), code.address(name))
         marks.take_over(method, new)
@@ -375,7 +369,7 @@ def _note(table, known):
     places = [(table, first + k) for k in range(PLACES)]
     at = next((at for at in places if at not in _rows), places[known.hash >> 20 & PLACES - 1])
     packed = Packed(known)
-    address = held[0].struct_address(f"{Words.__module__}:WORDS")
+    address = keys_held[0].struct_address(f"{Words.__module__}:WORDS")
     word = ctypes.c_int64.from_address(address + offset_of(Words, table) + 8 * at[1])
     before, word.value = _rows.get(at), packed.address
     _rows[at] = packed

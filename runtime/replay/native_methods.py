@@ -2,9 +2,8 @@
 
 `x.mean(0)`, `x.view(-1, 3)` and `x.transpose(1, 2)` are an op each, and some Python that finds out its attributes. What
 that comes to for tensors of a shape and type is found out once: the Python is run on a StandIn, which has no values and
-notes the ops. It stands in a table then. Of the subset (docs/native.md).
-
-    answers    said by the frontend: the methods for which this holds
+notes the ops. It stands in a table then. For which methods this holds the frontend says (marks.by_shape). Of the subset
+(docs/native.md).
 """
 
 import ctypes
@@ -262,16 +261,9 @@ def _hash_of(place, shape, arguments):
 
 
 # --- installing -------------------------------------------------------------------------------------------------------
-_names, _held = {}, []  # name -> whether its result must be a view; what the words are the addresses of
+_held = []  # what the words are the addresses of
 _rows = {}  # place in the table -> what stands there
 own, functions = [], []  # the methods that native code has, by place, and what stood there before
-
-
-def answers(names, showing):
-    """Said by the frontend: which ops these methods lead to, with which attributes, depends on nothing but shape, type
-    and arguments of the tensor, and they do nothing else; or what they return depends on nothing else. showing: those
-    that refuse a result that is no view."""
-    _names.update({name: name in showing for name in names})
 
 
 def part(layout):
@@ -284,9 +276,9 @@ def install(layout):
     if _held:
         return
     known, now = marks.methods.get(Tensor, {}), vars(Tensor)
-    own[:] = [name for name in _names if name in now and known.get(name) is now[name]][:MOST_METHODS]
+    own[:] = [name for name in marks.by_shape if name in now and known.get(name) is now[name]][:MOST_METHODS]
     functions[:] = [marks.in_python(name) for name in own]
-    learners = [_learner(place, functions[place], _names[name]) for place, name in enumerate(own)]
+    learners = [_learner(place, functions[place], marks.by_shape[name]) for place, name in enumerate(own)]
     code = translated.load(*part(layout))
     nothing = Packed(Known(hash=-1))
     words = Words(

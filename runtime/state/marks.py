@@ -155,6 +155,18 @@ def _with_options(function, kinds, named):
     return of_tensors
 
 
+# --- what native code may do in place of a tensor's methods: said by the frontend --------------------------------------
+ALONE, PLAIN, WITH_FACTOR, COPY = range(4)  # what a method takes: nothing; an operand; also `alpha`; what it copies
+# Methods whose ops, with which attributes, or whose value depends on nothing but shape, type and arguments of the
+# tensor, and which do nothing else: name -> whether one refuses a result that is no view (replay/native_methods.py).
+by_shape = {}
+# Methods that make x op(x) or op(x, other), the other times `alpha` if that is given, or that copy; and do nothing
+# else: name -> (op, what it takes) (replay/native_in_place.py).
+changing = {}
+by_key = []  # functions in Python that do what x[key] and x[key] = value do (replay/native_keys.py)
+keys_held = []  # what native code reads of keys, once it does
+
+
 # --- functions whose calls native code may answer (runtime/replay/native_functions.py) --------------------------------
 answering = []  # by place
 hopeless = set()  # places of those whose calls will never be known
