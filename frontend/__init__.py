@@ -44,7 +44,14 @@ from .runtime.eager.node import BaseNode as _BaseNode
 from .runtime.eager.node import Node as _Node
 from .runtime.state.device import device
 from .runtime.state.marks import remember_methods as _remember_methods
-from .runtime.state.modes import is_grad_enabled, is_inference_mode_enabled
+from .runtime.state.modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 from .runtime.state.modes import set_default_dtype as _set_default_dtype
 from .runtime.state.modes import state as _state
 from .runtime.state.random import Generator, default_generator, manual_seed
@@ -61,17 +68,15 @@ for _name in _TAKING_OUT:
 for _module in _FAMILIES:
     _put_doors("", globals(), _module.PUBLIC)
 
-from . import autograd, compiler
+from . import compiler
 
 for _name in {*(f"{_name}_" for _name in inplace.FUNCTIONS), *(_name for _name in _FORMS[""] if _name[-1] == "_")}:
     if _name not in _COME_LATER:
         globals()[_name] = getattr(Tensor, _name)
 from .amp import autocast
-from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
 from .importing import as_torch
 from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state
 from .runtime.code.cache import clear_cache, fill_cache
-from .runtime.eager.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from .version import __version__, weft_version
 
 float, double, half, long, int, short = float32, float64, float16, int64, int32, int16

@@ -11,6 +11,7 @@ from .compiler.ops.comparison import cast
 from .creation import ones, tensor
 from .graph import GradientEdge, unsafe_preserve_version_counter
 from .public import of_module
+from .reference import document
 from .runtime.eager import engine
 from .runtime.eager.anomaly import detect_anomaly, set_detect_anomaly
 from .runtime.eager.expected import Expected
@@ -396,3 +397,6 @@ def _grads_of_rows(outputs, inputs, grad_outputs, retain_graph, options):
         retain = True if k + 1 < sizes[0] else retain_graph
         rows.append(grad(outputs, inputs, [c[k] for c in cotangents], retain, **options))
     return tuple(None if column[0] is None else view.stack(*column, axis=0) for column in zip(*rows))
+
+
+document("autograd", __name__)

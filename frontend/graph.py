@@ -10,6 +10,7 @@ from abc import ABC
 from typing import NamedTuple
 
 from .public import of_module
+from .reference import document
 from .runtime.eager.function import FunctionContext
 from .runtime.eager.mutation import allow_mutation_on_saved_tensors
 from .runtime.eager.node import BaseNode, edge_of
@@ -172,3 +173,6 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
         return lambda gradient: waiting.arrived(index, gradient)
 
     return _Handles([x.register_hook(hook_of(k)) for k, x in enumerate(tensors)])
+
+
+document("autograd.graph", __name__)

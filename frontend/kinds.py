@@ -32,9 +32,9 @@ from .runtime.state.tracebacks import shorten
 
 QUICK = frozenset(
     str.split("""
-    add addcdiv addcmul amax amin any all arange argmax argmin as_tensor asarray atan2 arctan2 bmm broadcast_to can_cast
-    cat chunk clamp clamp_max clamp_min clip clone concat concatenate count_nonzero cumsum detach device diag diagonal
-    diff div divide dot empty empty_like equal finfo flatten frac from_numpy full full_like gather hstack iinfo
+    add addcdiv addcmul amax amin any all arange argmax argmin as_tensor asarray atan2 arctan2 backward bmm broadcast_to
+    can_cast cat chunk clamp clamp_max clamp_min clip clone concat concatenate count_nonzero cumsum detach device diag
+    diagonal diff div divide dot empty empty_like equal finfo flatten frac from_numpy full full_like gather hstack iinfo
     index_select inner is_floating_point is_tensor lerp logit masked_fill matmul max mean min mm mv narrow nonzero norm
     numel ones ones_like outer permute pow prod promote_types ravel reshape result_type round select sort softmax
     log_softmax split square squeeze stack std sub subtract sum swapaxes swapdims t tensor to topk transpose tril triu

@@ -17,7 +17,7 @@ from .inplace import inplace_form
 from .kinds import answering, door, door_of
 from .numpy_words import understanding
 from .out import taking_out
-from .paths import FAMILY_OF_FUNCTION, FAMILY_OF_METHOD
+from .paths import FAMILY_OF_FUNCTION, FAMILY_OF_METHOD, LATER_FAMILIES
 from .runtime.state import marks
 from .runtime.state.tensor import Tensor
 
@@ -48,7 +48,7 @@ def join(family):
 
 
 def join_all():
-    for family in {*FAMILY_OF_FUNCTION.values()}:
+    for family in LATER_FAMILIES:
         join(family)
 
 

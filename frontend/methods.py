@@ -14,7 +14,6 @@ from . import (
     watched_classes,
 )
 from . import functions as f
-from .autograd import backward as run_backward
 from .compiler.dtypes import bfloat16
 from .compiler.later import later
 from .compiler.ops import TABLE, arithmetic, derived, division, neural, transcendental, view
@@ -413,13 +412,8 @@ def _detach_inplace(self):
     return self
 
 
-def _backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
-    """Gradients of this tensor with respect to the leaves, added to their .grad."""
-    run_backward(self, gradient, retain_graph, create_graph, inputs=inputs)
-
-
 def _attach_autograd():
-    Tensor.detach, Tensor.backward = _detach, _backward
+    Tensor.detach = _detach
     Tensor.data = property(_data, _set_data, _delete_data)
     Tensor.output_nr, Tensor.detach_ = property(_output_nr), _detach_inplace
     Tensor.T = property(lambda self: view.permute(self, axes=tuple(range(len(shape_of(self)) - 1, -1, -1))))

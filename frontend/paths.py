@@ -123,7 +123,10 @@ _TABLE = [
 ]
 # Modules of weft's, and names that such modules have, which are imported when they are asked for: `import weft`
 # takes half the time without them.
-LAZY = {"distributed", "distributions", "fft", "func", "futures", "hub", "linalg", "nn", "optim", "special", "utils"}
+LAZY = {
+    *("autograd", "distributed", "distributions", "fft", "func", "futures", "hub", "linalg", "nn", "optim", "special"),
+    "utils",
+}
 # Functions of lists of tensors (foreach.py) by the operands they have; those of one and two have a form in place.
 FOREACH_OF_ONE = """
     abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round
@@ -196,6 +199,7 @@ _LATER = [
         """,
     ),
     ("random", "thread_safe_generator"),
+    ("runtime.eager.anomaly", "is_anomaly_check_nan_enabled is_anomaly_enabled"),
     ("rearranging", "func.rearrange"),
     ("func_forms", "func.debug_unwrap func.functionalize"),
     ("blocks", "autograd.enforce_grad_layout_policy"),
@@ -248,6 +252,7 @@ LATER_FAMILIES = {
         "as_strided_scatter narrow_copy nonzero_static unsafe_chunk unsafe_split unsafe_split_with_sizes",
         "new_empty_strided",
     ),
+    "differentiating": ("", "", "backward"),
     "draws": ("binomial poisson", "", "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ random_"),
     "matrices": (
         "lobpcg lu_unpack matrix_rank pca_lowrank svd_lowrank",

@@ -310,9 +310,7 @@ def install(layout):
         return
     code = translated.load(*part(layout))
     nothing = Packed(Known(hash=-1))
-    words = Words(
-        **dict(zip(_IN_PYTHON, marks.by_key)), reads=(), writes=(), uses=()
-    )
+    words = Words(**dict(zip(_IN_PYTHON, marks.by_key)), reads=(), writes=(), uses=())
     words.delete, words.select, words.clone = _refuse_deletion, select, clone
     words.store, words.zero = code.address("weft_store"), 0
     packed = Packed(words)

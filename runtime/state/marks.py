@@ -155,7 +155,7 @@ def _with_options(function, kinds, named):
     return of_tensors
 
 
-# --- what native code may do in place of a tensor's methods: said by the frontend --------------------------------------
+# --- what native code may do in place of a tensor's methods: said by the frontend ------------------------------------
 ALONE, PLAIN, WITH_FACTOR, COPY = range(4)  # what a method takes: nothing; an operand; also `alpha`; what it copies
 # Methods whose ops, with which attributes, or whose value depends on nothing but shape, type and arguments of the
 # tensor, and which do nothing else: name -> whether one refuses a result that is no view (replay/native_methods.py).
