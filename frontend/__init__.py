@@ -39,7 +39,6 @@ from .later_families import TAKING_OUT as _TAKING_OUT
 from .numpy_words import understanding as _understanding
 from .out import taking_out as _taking_out
 from .paths import FAMILY_OF_FUNCTION as _COME_LATER
-from .runtime.code.threads import get_num_threads, set_num_threads
 from .runtime.eager.node import BaseNode as _BaseNode
 from .runtime.eager.node import Node as _Node
 from .runtime.state.device import device
@@ -76,7 +75,6 @@ for _name in {*(f"{_name}_" for _name in inplace.FUNCTIONS), *(_name for _name i
 from .amp import autocast
 from .importing import as_torch
 from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state
-from .runtime.code.cache import clear_cache, fill_cache
 from .version import __version__, weft_version
 
 float, double, half, long, int, short = float32, float64, float16, int64, int32, int16

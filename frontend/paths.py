@@ -199,6 +199,8 @@ _LATER = [
         """,
     ),
     ("random", "thread_safe_generator"),
+    ("runtime.code.cache", "clear_cache fill_cache"),
+    ("runtime.code.threads", "get_num_threads set_num_threads"),
     ("runtime.eager.anomaly", "is_anomaly_check_nan_enabled is_anomaly_enabled"),
     ("rearranging", "func.rearrange"),
     ("func_forms", "func.debug_unwrap func.functionalize"),

@@ -1,6 +1,6 @@
 """PyTorch's switches for a process. Those that choose among ways to compute the same are kept and change nothing."""
 
-from .runtime.code.threads import get_num_threads
+from .compiler.later import later
 from .runtime.state import said
 from .runtime.state.device import CPU, require_cpu
 
@@ -18,6 +18,7 @@ class _Settings:
 
 
 _SETTINGS = _Settings()
+_get_num_threads = later("runtime.code.threads:get_num_threads")
 _PRECISIONS = ("highest", "high", "medium")
 
 
@@ -82,7 +83,7 @@ def set_num_interop_threads(n):
 
 
 def get_num_interop_threads():
-    return _SETTINGS.interop_threads or get_num_threads()
+    return _SETTINGS.interop_threads or _get_num_threads()
 
 
 def set_default_device(device):

@@ -57,6 +57,7 @@ CTYPES = {
     "runtime/replay/native_operators.py": "fills in words that native functions read",
     "runtime/code/packing.py": "asks for the address of a C function",
     "runtime/code/vector_calls.py": "makes a class whose objects hold the address of a C function",
+    "runtime/state/aligned.py": "asks for the address of an array's elements",
     "runtime/programs/exported.py": "calls exported functions through their addresses",
     "runtime/programs/large.py": "calls programs of eager mode, and gives the interpreter's lock back meanwhile",
     "runtime/programs/program.py": "calls programs through their address",

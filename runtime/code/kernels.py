@@ -13,6 +13,7 @@ import numpy as np
 from ...compiler.conventions import AGAIN, LET_GO, SEEN, TAKE_AGAIN
 from ...compiler.dtypes import element_of, float32, float64, from_numpy, int64
 from ...compiler.later import later
+from ..state.aligned import address_of
 from . import jit, made_here
 from .aside import LONG_NS, aside
 from .cache import default_cache, pack, unpack
@@ -28,17 +29,6 @@ _libraries = {}
 _begun = {}  # compilations of libraries that will be asked for
 _functions = {}
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
-
-ARRAY_DATA_OFFSET = 16
-_word = ctypes.c_size_t.from_address
-_probe = np.zeros(3)
-if _word(id(_probe) + ARRAY_DATA_OFFSET).value != _probe.ctypes.data:
-    raise ImportError(f"NumPy {np.__version__} keeps an array's data pointer elsewhere than weft's programs expect it")
-
-
-def address_of(array):
-    """Where an array's elements begin. `array.ctypes.data` says the same at ten times the cost."""
-    return _word(id(array) + ARRAY_DATA_OFFSET).value
 
 
 def library(key, make_text):

@@ -16,12 +16,13 @@ from weakref import ref
 import numpy as np
 
 from ...compiler.dtypes import float32, float64
-from ..programs.large import new_result
+from ...compiler.later import later
 from ..state.modes import state
 from ..state.tensor import tensor_of
 
 # Of smaller ones native code adds up the whole sooner than Python has taken one node.
 FEWEST_ELEMENTS = 1 << 15
+_new_result = later("runtime.programs.large:new_result")
 
 
 def is_part(plan):
@@ -58,7 +59,7 @@ def _add(sweep, target, plan, array):
             np.add(first, 0.0, out=first)
             known[1] = None
     else:
-        whole = tensor_of(new_result(tuple(plan.metas[0].shape), plan.meta.dtype.numpy))
+        whole = tensor_of(_new_result(tuple(plan.metas[0].shape), plan.meta.dtype.numpy))
         if arrived is None:
             whole._data[...] = 0.0
             first = plan.op.evaluate(whole._data, **plan.attributes)

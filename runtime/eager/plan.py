@@ -5,8 +5,6 @@
 A plan is made when its key is asked for the second time: shapes that never come again cost nothing but the question.
 """
 
-import importlib
-import sys
 from math import prod
 
 from ...compiler.dtypes import DType
@@ -14,10 +12,6 @@ from ...compiler.later import later
 from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
 from ...compiler.ops.view import clone, data
-from ..code import jit
-from ..programs.background import is_meanwhile
-from ..programs.fused import FEWEST_ELEMENTS
-from ..programs.steps import step
 from ..state.exposure import set_native_show
 from ..state.modes import state
 from ..state.size import Size
@@ -27,18 +21,19 @@ from . import varied
 _decomposition = later("runtime.programs.array_program:decomposition")
 _single = later("runtime.programs.array_program:single")
 _forget_fused = later("runtime.programs.fused:forget")
+_serves_fused = later("runtime.programs.fused:serves")
+_step = later("runtime.programs.steps:step")
+_told = later("runtime.eager.telling:told")
 _MOST_PLANS = 8192
 _LARGE = 1 << 17
 CALLS_BEFORE_NATIVE = 8
 CONVERSIONS_BEFORE_NATIVE = 64
-_CALLS_WITHOUT_COMPILER = 1 << 20  # until it is asked again, because it may be on disk by then
 _plans = {}
 _asked = set()
 _told_of = {}  # (op, Plan or Recording) -> how many of them have asked to be told to native code
 _FEW_SHAPES, _CALLS_OF_MANY = 32, 3
 _WHOLE = frozenset((int,))
 _PLAIN = frozenset((type(None), bool, int, str, DType))
-_NATIVE = "weft.runtime.replay"
 _BUSY = object()
 
 
@@ -227,26 +222,6 @@ set_native_lend(Conversions())
 set_native_show(Conversions())
 
 
-def _told(name, *args, busy):
-    """What a function of eager_native.py returns; `busy` if code is being made: the thread that makes it may be waiting
-    for this one, and a handler of signals interrupts the making; or if what runs eagerly will do so for a moment only
-    (background.py), or making native code does not pay yet. Where none can be made, Python goes on."""
-    if jit.is_compiling() or is_meanwhile():
-        return busy
-    with jit.compiling:
-        try:
-            return getattr(_module("eager_native"), name)(*args) if _module("native_making").is_here() else busy
-        except jit.NoCompiler:
-            return busy and _CALLS_WITHOUT_COMPILER
-
-
-def _module(name):
-    """Imported late: few programs get as far as this before they have trained for a while. And only once: an import
-    takes a lock, which CPython 3.10 loses if a handler of signals raises in that moment."""
-    name = f"{_NATIVE}.{name}"
-    return sys.modules.get(name) or importlib.import_module(name)
-
-
 def _make(op, arrays, attributes, default_dtype):
     metas = tuple([_meta(x) for x in arrays])
     meta = op.infer(metas, attributes, default_dtype)
@@ -264,7 +239,7 @@ def _make(op, arrays, attributes, default_dtype):
     if op is data:
         return None
     types = op.compute_dtype(metas, default_dtype)[0] if op.compute_dtype else None
-    plan.run, plan.shows = step(op, metas, attributes, types, meta), "operand" if is_view_op(op) else None
+    plan.run, plan.shows = _step(op, metas, attributes, types, meta), "operand" if is_view_op(op) else None
     if plan.shows is None and (program := _single(op, metas, meta, attributes, default_dtype)) is not None:
         plan.run, plan.program = program.function(), program
     if "row-major" in op.traits:
@@ -296,7 +271,7 @@ def _is_between_conversions(op, metas):
     program of float32 has (halves.py)."""
     if not any(m.dtype.is_half for m in metas):
         return False
-    return is_view_op(op) or max(prod(m.shape) for m in metas) >= FEWEST_ELEMENTS
+    return is_view_op(op) or _serves_fused(max(prod(m.shape) for m in metas))
 
 
 def _meta(x):

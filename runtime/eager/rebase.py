@@ -15,7 +15,7 @@ import numpy as np
 
 from ...compiler.ops import complex_numbers, indexing, spelling, view
 from ...compiler.ops.table import Op
-from ..code.kernels import address_of
+from ..state.aligned import address_of
 from ..state.modes import state, watching
 from ..state.storage import is_apart
 from ..state.tensor import tensor_of

@@ -10,17 +10,25 @@ import numpy as np
 
 from ...compiler.dtypes import DType, from_numpy
 from ...compiler.kernels.library import GridProduct
+from ...compiler.later import later
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.kinds import refuse_complex
 from ...compiler.ops.table import Meta
 from ...compiler.shapes import contiguous_strides
 from ...compiler.storage import convert, fitting, number
-from ..code import kernels
 from ..code.aside import aside
-from ..state.aligned import is_large, new_array
+from ..state.aligned import address_of, is_large, new_array
 
 # Elements of an operand of the slower functions of NumPy, and those times the smaller side of a matrix.
 _MANY_ELEMENTS, _LARGE_MATRIX = 1 << 20, 1 << 25
+
+_has_source_kernel = later("runtime.code.kernels:has_source_kernel")
+_reduction_kernel = later("runtime.code.kernels:reduction")
+_run_elementwise = later("runtime.code.kernels:run_elementwise")
+_run_gemm = later("runtime.code.kernels:run_gemm")
+_run_grid_product = later("runtime.code.kernels:run_grid_product")
+_run_routine = later("runtime.code.kernels:run_routine")
+_run_source = later("runtime.code.kernels:run_source")
 
 try:
     from numpy._core.umath import _extobj_contextvar, _make_extobj
@@ -138,9 +146,9 @@ def on_types(op, operand_types):
 
 def _source(op, numbers, attributes):
     shape, dtype = attributes["shape"], attributes["dtype"]
-    if 0 in shape or not kernels.has_source_kernel(op, [type(x) for x in numbers], dtype):
+    if 0 in shape or not _has_source_kernel(op, [type(x) for x in numbers], dtype):
         return np.asarray(op.evaluate(*numbers, **attributes))
-    return kernels.run_source(op, numbers, dtype, new_array(shape, dtype.numpy))
+    return _run_source(op, numbers, dtype, new_array(shape, dtype.numpy))
 
 
 def _elementwise(op, operands, attributes, operand_types, meta):
@@ -154,7 +162,7 @@ def _elementwise(op, operands, attributes, operand_types, meta):
     else:
         full = [np.ascontiguousarray(np.broadcast_to(a, meta.shape)) for a in arrays]
     out = new_array(meta.shape, meta.dtype.numpy)
-    return kernels.run_elementwise(op, operand_types, attributes, full, out) if out.size else out
+    return _run_elementwise(op, operand_types, attributes, full, out) if out.size else out
 
 
 def into_new_memory(function, meta):
@@ -172,7 +180,7 @@ def _contraction(x, y, meta):
     out = new_array(meta.shape, meta.dtype.numpy)
     if out.size:
         flat = [a.reshape(1, *a.shape) if a.ndim == 2 else _one_batch(a) for a in (x, y, out)]
-        kernels.run_gemm(*flat)
+        _run_gemm(*flat)
     return out
 
 
@@ -180,7 +188,7 @@ def _routine(op, operands, attributes, operand_types, meta):
     out = new_array(meta.shape, meta.dtype.numpy)
     if out.size:
         arrays = [np.ascontiguousarray(as_type(x, d)) for x, d in zip(operands, operand_types)]
-        run = kernels.run_grid_product if op.kernel.__class__ is GridProduct else kernels.run_routine
+        run = _run_grid_product if op.kernel.__class__ is GridProduct else _run_routine
         run(op, arrays, attributes, out)
     return out
 
@@ -202,8 +210,8 @@ def _reduction(op, x, attributes, operand_types, meta):
         outer, n, inner = prod(shape[:first]), prod(shape[first : first + count]), prod(shape[first + count :])
         out = new_array((*shape[:first], *shape[first + count :]), dtype.numpy)
         if out.size:
-            kernel, sizes = kernels.reduction(op, dtype, outer, n, inner)
-            kernel(kernels.address_of(x), kernels.address_of(out), *sizes)
+            kernel, sizes = _reduction_kernel(op, dtype, outer, n, inner)
+            kernel(address_of(x), address_of(out), *sizes)
         x = out
     return (x if attributes["axes"] else x.copy()).reshape(meta.shape)
 

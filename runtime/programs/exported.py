@@ -11,7 +11,7 @@ import numpy as np
 
 from ...compiler.extent import evaluate
 from ..code import jit
-from ..code.kernels import address_of
+from ..state.aligned import address_of
 
 _ALIGNMENT = 64
 

@@ -54,6 +54,11 @@ def spend(kind, n_elements):
     _account(kind).left -= n_elements
 
 
+def serves(n_elements):
+    """Whether a program for operands of so many elements is worth its call."""
+    return n_elements >= FEWEST_ELEMENTS
+
+
 def forget():
     """Count anew what is computed step by step."""
     _accounts.clear()

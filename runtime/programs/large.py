@@ -14,8 +14,7 @@ import numpy as np
 
 from ...compiler.conventions import INTERRUPTED, SEEN
 from ..code import looking
-from ..code.kernels import address_of
-from ..state.aligned import new_array
+from ..state.aligned import address_of, new_array
 from ..state.references import first_unheld
 
 # Giving the lock back and taking it again costs a fraction of a microsecond, if nobody else wants it.

@@ -15,8 +15,7 @@ from ...compiler.dtypes import are_computed
 from ...compiler.ops.comparison import cast
 from ..code import kernels
 from ..code.aside import aside
-from ..code.kernels import address_of
-from ..state.aligned import is_large, new_array, owned_copy
+from ..state.aligned import address_of, is_large, new_array, owned_copy
 from .evaluate import (
     QUIET,
     contiguous,

@@ -10,11 +10,11 @@ from math import prod
 
 from ...compiler.ops.steps import STEPS
 from ...compiler.translate.kinds import offset_of
-from ..code.kernels import address_of
 from ..eager.eager_steps import SCRATCH_BYTES, scratch
 from ..eager.eager_words import MOST_GIVEN, MOST_TABLE, Words
 from ..programs.array_program import whole
 from ..programs.large import results_of
+from ..state.aligned import address_of
 
 # Elements that its steps compute, and bytes that it reads and writes. Calling it from Python costs 10 us: reading and
 # writing 4 MB takes 66. Of 4 million elements sines take two milliseconds.

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...compiler.translate.kinds import offset_of
 from ..code import translated
-from ..code.kernels import address_of
 from ..code.packing import Packed
+from ..state.aligned import address_of
 from . import eager_native, finished_backward, finished_nodes, finished_walk
 from . import native as objects
 from .finished_calls import NativeEnd, layout_of_calls

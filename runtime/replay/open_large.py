@@ -19,13 +19,13 @@ import numpy as np
 from ...compiler.dtypes import dtype_named
 from ...compiler.extent import agree, evaluate, is_open, marked
 from ..code import jit, threads
-from ..code.kernels import address_of
 from ..eager.eager_steps import NoSteps
 from ..eager.eager_words import MOST_GIVEN, MOST_TABLE
 from ..programs import background, fused
 from ..programs.large import LargeProgram
 from ..programs.program import linked, load_code
 from ..programs.sizes import Instance, Open, texts_of
+from ..state.aligned import address_of
 from .eager_programs import MOST_BYTES, most_elements, table_of
 
 # Memory for what programs keep in between. They run one after the other, as long as they keep the interpreter's lock.

@@ -27,13 +27,13 @@ from ...compiler.translate.kinds import (
 )
 from ...compiler.translate.language import METHOD, cast, load_at, native, require
 from ..code import translated
-from ..code.kernels import address_of
 from ..code.native_kinds import TensorObject
 from ..code.packing import Packed
 from ..eager.eager_computing import unheld
 from ..eager.eager_matching import are_alike
 from ..eager.eager_words import ArrayObject, new_tuple, set_tuple_item
 from ..programs.program import captures
+from ..state.aligned import address_of
 from ..state.modes import autocasting, watching
 from ..state.tensor import Tensor
 from . import native as objects

@@ -1,9 +1,10 @@
-"""Arrays whose memory begins with a cache line, and which array the memory of another one belongs to.
+"""Arrays whose memory begins with a cache line, where that of an array begins, and which array it belongs to.
 
 NumPy promises 16 bytes. Where rows of several megabytes do not begin with a line, every vector lies in two of them: a
 layer_norm of 4096 x 768 took 0.85 ms then and 0.53 otherwise, of a core of Zen 5 that reads from afar.
 """
 
+import ctypes
 from math import prod
 
 import numpy as np
@@ -15,6 +16,18 @@ ALIGNED_BYTES = 1 << 18
 # The C library asks the system for memory of its own for each of these, which is zeros: 64 MiB of them take 12 us, and
 # filling them took 5 ms. Smaller ones it has in stock, and must clear.
 PAGED_BYTES = (1 << 25) + (1 << 16)
+
+
+ARRAY_DATA_OFFSET = 16
+_word = ctypes.c_size_t.from_address
+_probe = np.zeros(3)
+if _word(id(_probe) + ARRAY_DATA_OFFSET).value != _probe.ctypes.data:
+    raise ImportError(f"NumPy {np.__version__} keeps an array's data pointer elsewhere than weft's programs expect it")
+
+
+def address_of(array):
+    """Where an array's elements begin. `array.ctypes.data` says the same at ten times the cost."""
+    return _word(id(array) + ARRAY_DATA_OFFSET).value
 
 
 class Memory(np.ndarray):
