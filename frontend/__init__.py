@@ -72,7 +72,6 @@ from . import compiler
 for _name in {*(f"{_name}_" for _name in inplace.FUNCTIONS), *(_name for _name in _FORMS[""] if _name[-1] == "_")}:
     if _name not in _COME_LATER:
         globals()[_name] = getattr(Tensor, _name)
-from .amp import autocast
 from .importing import as_torch
 from .random import fork_rng, get_rng_state, initial_seed, seed, set_rng_state
 from .version import __version__, weft_version

@@ -10,6 +10,7 @@ from types import ModuleType
 from .blocks import Block
 from .compiler.dtypes import bfloat16, float16
 from .public import of_module
+from .reference import document
 from .runtime.state.device import device
 from .runtime.state.modes import autocasting, state
 from .scaling import GradScaler, remains_enabled
@@ -120,3 +121,6 @@ def _of_device(kind):
 
 
 cuda_amp, cpu_amp = _of_device("cuda"), _of_device("cpu")
+
+
+document("amp", __name__)

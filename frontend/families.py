@@ -3,7 +3,6 @@ if it has some the names of its `METHODS` and of those with an in-place form (`I
 are asked for (later_families.py)."""
 
 from . import (
-    amp,
     arranging,
     complex_numbers,
     composed,
@@ -13,7 +12,6 @@ from . import (
     placement,
     pointwise,
     reducing,
-    settings,
     shaping,
     tensor_methods,
     tensor_types,
@@ -21,5 +19,5 @@ from . import (
 
 FAMILIES = (
     *(creation, functions, reducing, shaping, composed, arranging, pointwise, complex_numbers),
-    *(placement, settings, tensor_methods, tensor_types, interchange, amp),
+    *(placement, tensor_methods, tensor_types, interchange),
 )

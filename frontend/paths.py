@@ -124,8 +124,8 @@ _TABLE = [
 # Modules of weft's, and names that such modules have, which are imported when they are asked for: `import weft`
 # takes half the time without them.
 LAZY = {
-    *("autograd", "distributed", "distributions", "fft", "func", "futures", "hub", "linalg", "nn", "optim", "special"),
-    "utils",
+    *("amp", "autograd", "distributed", "distributions", "fft", "func", "futures", "hub", "linalg", "nn", "optim"),
+    *("special", "utils"),
 }
 # Functions of lists of tensors (foreach.py) by the operands they have; those of one and two have a form in place.
 FOREACH_OF_ONE = """
@@ -198,6 +198,7 @@ _LATER = [
         vander view_as_complex_copy view_as_real_copy
         """,
     ),
+    ("amp", "autocast"),
     ("random", "thread_safe_generator"),
     ("runtime.code.cache", "clear_cache fill_cache"),
     ("runtime.code.threads", "get_num_threads set_num_threads"),
@@ -245,6 +246,11 @@ _LATER = [
 # Families of functions that few programs use: (names of functions, of functions that are methods too, of methods).
 LATER_FAMILIES = {
     "added_products": ("", "addbmm addmm addmv addr baddbmm", "addbmm_ addmm_ addmv_ addr_ baddbmm_"),
+    "amp": (
+        "is_autocast_enabled is_autocast_cpu_enabled get_autocast_dtype get_autocast_cpu_dtype clear_autocast_cache",
+        "",
+        "",
+    ),
     "copies": (
         """
         adjoint alias_copy as_strided_copy detach detach_copy diagonal_copy empty_permuted empty_strided expand_copy
@@ -286,6 +292,16 @@ LATER_FAMILIES = {
         "cumulative_trapezoid gradient trapezoid trapz",
         "cummax cummin cumprod cumsum logcumsumexp",
         "cumprod_ cumsum_",
+    ),
+    "settings": (
+        """
+        set_float32_matmul_precision get_float32_matmul_precision use_deterministic_algorithms
+        are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled set_deterministic_debug_mode
+        get_deterministic_debug_mode set_warn_always is_warn_always_enabled set_flush_denormal set_num_interop_threads
+        get_num_interop_threads set_default_device get_default_device _assert _assert_async
+        """,
+        "",
+        "",
     ),
     "short_time": ("", "istft stft", ""),
     "spectral_windows": ("bartlett_window blackman_window hamming_window hann_window kaiser_window", "", ""),

@@ -7,18 +7,21 @@ import numpy as np
 
 from . import shaping
 from .arranging import as_strided
+from .compiler.later import later
 from .creation import empty
 from .kinds import door_of
 from .runtime.eager.gate import LEAF_IN_PLACE
-from .runtime.eager.reshaped import reshape_in_place, resize_in_place
 from .runtime.state.modes import is_grad_enabled, no_grad, step_out
 from .runtime.state.tensor import Tensor
 from .shaping import sizes
 
+_reshape_in_place = later("runtime.eager.reshaped:reshape_in_place")
+_resize_in_place = later("runtime.eager.reshaped:resize_in_place")
+
 
 def _in_place(function):
     def method(self, *args, **kwargs):
-        return reshape_in_place(method.__name__, self, lambda old: function(old, *args, **kwargs))
+        return _reshape_in_place(method.__name__, self, lambda old: function(old, *args, **kwargs))
 
     method.__name__ = method.__qualname__ = f"{function.__name__}_"
     method.__doc__ = f"{function.__name__} of the tensor itself, which keeps its memory."
@@ -29,7 +32,7 @@ def _in_place(function):
 def resize_(self, *shape, size=None, memory_format=None):
     """Another shape for the tensor itself: its elements in their order as far as they go, then zeros."""
     shape = tuple(sizes(shape, size))
-    return resize_in_place(self, shape, prod(shape))
+    return _resize_in_place(self, shape, prod(shape))
 
 
 def resize_as_(self, the_template, *, memory_format=None):
@@ -101,7 +104,7 @@ def as_strided_(self, size, stride, storage_offset=None):
             )
         return new
 
-    return reshape_in_place("as_strided_", self, view)
+    return _reshape_in_place("as_strided_", self, view)
 
 
 def attach():

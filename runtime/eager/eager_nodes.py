@@ -27,8 +27,8 @@ from .eager_words import (
     set_tuple_item,
     weak_target,
 )
-from .needs import Shape
 from .node import AccumulateGrad, Node, Saved, edge_of
+from .saved import Shape
 
 
 @native()

@@ -34,9 +34,9 @@ from ...compiler.translate.kinds import (
 from ...compiler.translate.language import External
 from ..state.storage import Storage
 from .function_node import FunctionNode
-from .needs import Shape
 from .node import AccumulateGrad, Node, Recording, Saved
 from .open_nodes import Hole, OpenDerivative
+from .saved import Shape
 
 N_PLANS = 1 << 14  # places in the table of plans
 PLACES = 4  # of them a plan may stand in, one after the other

@@ -5,8 +5,7 @@ from ...compiler.extent import LEAST, is_open
 from ...compiler.graph import Graph
 from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
-from ..state.modes import state
-from ..state.tensor import Tensor, _apply
+from ..state.tensor import Tensor
 
 _needs = {}
 _of_steps, _MOST_STEPS = {}, 1024
@@ -71,28 +70,3 @@ def _read_by(graph, results):
         if value.op is not None and (value.number in read or value.op.kind != "view"):
             read.update(o.number for o in value.operands)
     return read
-
-
-class Shape:
-    """Stands for an operand whose values the derivative does not read."""
-
-    __slots__ = ("shape", "dtype")
-    weak = False
-
-    def __init__(self, shape, dtype):
-        self.shape, self.dtype = shape, dtype
-
-    @property
-    def ndim(self):
-        return len(self.shape)
-
-    def as_type(self, dtype):
-        return Shape(self.shape, dtype)
-
-    def apply_op(self, op, operands, attributes):
-        if op.kind == "view":
-            # A rule that asks for the shape of a view: no values are read (needs.py).
-            metas = [x if hasattr(x, "shape") else number_meta(x) for x in operands]
-            meta = op.infer(metas, attributes, state.default_dtype)
-            return Shape(meta.shape, meta.dtype)
-        return _apply(op, operands, attributes)

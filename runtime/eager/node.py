@@ -24,14 +24,14 @@ from ..state.tensor import (
     tensor_of,
 )
 from . import plan as plan_module
-from .needs import Shape, needs
 from .on_arrays import run_on_arrays
 from .parts import is_part
 from .plain_rules import in_form, plain_rules
-from .saved import Saved, check_version, to_save
+from .saved import Saved, Shape, check_version, to_save
 
 _derivative = later("runtime.programs.array_program:derivative")
 _is_large = later("runtime.programs.array_program:is_large")
+_needs = later("runtime.eager.needs:needs")
 _new = object.__new__
 _sequence = itertools.count()
 # Leaves come last: everything that reaches them is summed first and added to .grad once.
@@ -194,7 +194,7 @@ class Node(BaseNode):
         self.attributes = attributes
         self.meta = Meta(out.shape, out.dtype)
         self.released = False
-        needed, needs_out = needs(op, operands, attributes, tuple(e is not None for e in edges))
+        needed, needs_out = _needs(op, operands, attributes, tuple(e is not None for e in edges))
         self.operands = tuple(
             (Saved(to_save(x)) if k in needed else Shape(x.shape, x.dtype)) if isinstance(x, Tensor) else x
             for k, x in enumerate(operands)
@@ -338,7 +338,7 @@ class Recording:
     def __init__(self, plan, operands, differentiated):
         self.plan, self.differentiated = plan, differentiated
         self.kind = class_of(plan.op, plan.attributes, operands)
-        needed, self.reads_out = needs(plan.op, operands, plan.attributes, differentiated)
+        needed, self.reads_out = _needs(plan.op, operands, plan.attributes, differentiated)
         self.saved = tuple(sorted(needed))
         self.released = tuple(Shape(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in operands)
         self.has_saved, self.has_numbers = self.reads_out or bool(needed), None in self.released

@@ -1,6 +1,8 @@
-"""A tensor that a node keeps for backward."""
+"""A tensor that a node keeps for backward, and what it keeps of one that it does not need."""
 
-from ..state.tensor import is_inference, shape_of
+from ...compiler.ops.kinds import number_meta
+from ..state.modes import state
+from ..state.tensor import _apply, is_inference, shape_of
 
 
 class Saved:
@@ -16,6 +18,31 @@ class Saved:
     def meta(self):
         """(shape, type)"""
         return self.tensor.shape, self.tensor.dtype
+
+
+class Shape:
+    """Stands for an operand whose values the derivative does not read."""
+
+    __slots__ = ("shape", "dtype")
+    weak = False
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = shape, dtype
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    def as_type(self, dtype):
+        return Shape(self.shape, dtype)
+
+    def apply_op(self, op, operands, attributes):
+        if op.kind == "view":
+            # A rule that asks for the shape of a view: no values are read (needs.py).
+            metas = [x if hasattr(x, "shape") else number_meta(x) for x in operands]
+            meta = op.infer(metas, attributes, state.default_dtype)
+            return Shape(meta.shape, meta.dtype)
+        return _apply(op, operands, attributes)
 
 
 def check_version(saved, what):

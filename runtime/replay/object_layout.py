@@ -7,8 +7,8 @@ from ...compiler.ops.table import Meta
 from ..eager import node
 from ..eager.eager_words import FUNCTION_FIELDS, LEAF_FIELDS, NODE_FIELDS
 from ..eager.function_node import FunctionNode
-from ..eager.needs import Shape
 from ..eager.open_nodes import Hole, OpenDerivative
+from ..eager.saved import Shape
 from ..state.storage import Storage
 from ..state.tensor import LentMemory
 from . import native, native_layout

@@ -40,10 +40,11 @@ from ..eager.eager_words import (
     Routine,
     Words,
 )
-from ..eager.needs import Shape, needs_of
+from ..eager.needs import needs_of
 from ..eager.node import class_of
 from ..eager.open_nodes import Hole, OpenDerivative
 from ..eager.plan import Plan, is_view_op
+from ..eager.saved import Shape
 from ..eager.varied import WAITING
 from ..programs.array_program import decomposition
 from ..programs.fused import spend
