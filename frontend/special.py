@@ -15,9 +15,9 @@ from .reducing import log_softmax as log_softmax
 from .reducing import logsumexp as logsumexp
 from .reducing import softmax as softmax
 from .reference import document
-from .spelled import FORMS as _FORMS
+from .spelled import special_forms as _special_forms
 
-globals().update(_FORMS["special"])
+globals().update(_special_forms())
 __getattr__, __dir__ = of_module(__name__)
 multigammaln = mvlgamma
 

@@ -1,7 +1,8 @@
 """The public names of elementwise ops: functions, methods and in-place forms, made from the spelling in their entries.
 
-    FORMS      {path without "weft.": {name: function}} of weft's own ops, which the modules of those paths take over
-    publish    gives an op that is registered later its names; `withdraw` takes them back
+    FORMS          {path without "weft.": {name: function}} of weft's own ops, which modules of those paths take over
+    special_forms  those of weft.special, with the ones of entries that come later
+    publish        gives an op that is registered later its names; `withdraw` takes them back
 
 Functions for which calling one op is not enough are written out in the modules of families.py.
 """
@@ -9,7 +10,7 @@ Functions for which calling one op is not enough are written out in the modules 
 from importlib import import_module
 
 from .absent import Absent, mark_absent, names_in
-from .compiler.ops import TABLE
+from .compiler.ops import LATER, TABLE
 from .compiler.ops.table import ON_REGISTER, ON_UNREGISTER
 from .inplace import inplace_form
 from .operands import alike, operand, require_one_tensor, require_tensors, tensor_of, tensor_of_one, tensors
@@ -109,7 +110,6 @@ def forms(op):
 
 def _collected():
     found = {"": {}, "special": {}, "Tensor": {}}
-    # What comes later spells none.
     for op in TABLE.loaded():
         for path, name, function in forms(op) if op.spelling else ():
             found[path][name] = function
@@ -117,6 +117,14 @@ def _collected():
 
 
 FORMS = _collected()
+_ONLY_SPECIAL = "cylinder", "orthogonal"  # of the modules that come later; others spell nothing
+
+
+def special_forms():
+    for name in " ".join(LATER[module] for module in _ONLY_SPECIAL).split():
+        if TABLE[name].spelling:
+            FORMS["special"].update((n, function) for _, n, function in forms(TABLE[name]))
+    return FORMS["special"]
 
 
 # --- ops that come later ----------------------------------------------------------------------------------------------
@@ -129,6 +137,8 @@ _hidden = {}  # (path, name) -> what explains that the name is missing, while it
 
 def publish(op):
     """Give an op the names that its entry spells. ValueError if one is taken."""
+    if op.name in TABLE.later:
+        return  # `special_forms` has it
     made = list(forms(op)) if op.spelling else []
     for path, name, _ in made:
         taken = vars(_home(path)).get(name)

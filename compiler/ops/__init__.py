@@ -8,12 +8,10 @@ from . import (
     comparison,
     complex_numbers,
     contraction,
-    cylinder,
     derived,
     division,
     indexing,
     neural,
-    orthogonal,
     pointwise,
     random,
     reduction,
@@ -37,6 +35,10 @@ LATER = {
         attention_gradient_in_products attention_gradient attention
     """,
     "convolution": "convolution convolution_input convolution_weight",
+    "cylinder": """
+        bessel_j0 bessel_j1 bessel_y0 bessel_y1 modified_bessel_k0 modified_bessel_k1 scaled_modified_bessel_k0
+        scaled_modified_bessel_k1 airy_ai
+    """,
     "decompositions": """
         settled_phase linalg_qr geqrf linalg_eigh linalg_eigvalsh linalg_svd linalg_svdvals lu_order
         lu_factor_by_elimination linalg_lu_factor
@@ -53,6 +55,12 @@ LATER = {
     "ordering": """
         sort_rows top_rows argsort first_positions ordered one_of_equals median_index mode_index
         searchsorted_by_numpy search_rows searchsorted
+    """,
+    "orthogonal": """
+        polynomial_derivative chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v
+        chebyshev_polynomial_w shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u
+        shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w hermite_polynomial_h hermite_polynomial_he
+        laguerre_polynomial_l legendre_polynomial_p
     """,
     "packed": "result",
     "pooling": "max_pool_index max_pool window_sum",
