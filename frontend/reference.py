@@ -208,8 +208,11 @@ def document(path, module):
 def attach(path, home, names=None):
     """Complete the docstrings of a module's or class's names, or of those of its names that are given, with what they
     mean."""
-    names, nameless = names_of(home) if names is None else names, []
+    given, nameless = names, []
+    names = names_of(home) if given is None else given
     for place in (path, *_ELSEWHERE.get(path, ())):
+        if place != path and given and all(">>> " in (value.__doc__ or "") for value in given.values()):
+            break  # what other paths say need not be read
         for entry in entries_at(place):
             for name in entry.names:
                 value = documented(names, name)
