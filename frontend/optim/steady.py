@@ -10,7 +10,7 @@ by several threads.
 import weakref
 from functools import partial
 
-from ..compiled import CompiledFunction
+from ..compiler.later import later
 from ..runtime.code.threads import get_num_threads
 from ..runtime.eager.update import rows_in_python
 from ..runtime.state.modes import state, watching
@@ -18,6 +18,7 @@ from ..runtime.state.modes import state, watching
 STEPS_BEFORE = 50
 FEWEST_ELEMENTS = 1 << 16
 FEWEST_FOR_THREADS = 1 << 21
+_compiled_function = later("compiled:CompiledFunction")
 _steps = weakref.WeakKeyDictionary()  # optimizer -> how many steps it has made so far, or its compiled step
 
 
@@ -57,4 +58,4 @@ def _compiled(reference):
     def optimizer_step():
         reference()._update_groups()
 
-    return CompiledFunction(optimizer_step)
+    return _compiled_function(optimizer_step)
