@@ -30,7 +30,11 @@ from .polynomial import divided, polynomial_text, value_of, without
 # Sizes 0 and 1 mean other things (nothing, broadcasting); they are always compiled for.
 LEAST = 2
 _MARKED = "⟦([^⟧]*)⟧"
-_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+_ARITHMETIC = (
+    ast.Expression, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.UnaryOp, ast.USub, ast.Name, ast.Load,
+    ast.Constant,
+)  # fmt: skip
+_NO_BUILTINS = {"__builtins__": {}}
 _COMPARISONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq}
 
 
@@ -349,7 +353,8 @@ def marked(text):
 def evaluate(polynomial, n):
     """The number that a polynomial in text is for n; or for several extents, given by name. It is an extent where they
     are."""
-    return _evaluated(_parsed(polynomial), n)
+    code, names = _compiled(polynomial)
+    return eval(code, _NO_BUILTINS, n if isinstance(n, dict) else dict.fromkeys(names, n))
 
 
 def remade(thing, items):
@@ -407,18 +412,19 @@ def agree(guards, n):
 
 
 @lru_cache(maxsize=4096)
-def _parsed(polynomial):
-    return ast.parse(polynomial, mode="eval").body
+def _compiled(polynomial):
+    """(its code, the names in it)"""
+    code = compile(arithmetic(polynomial), "<polynomial>", "eval")
+    return code, code.co_names
 
 
-def _evaluated(node, n):
-    if isinstance(node, ast.BinOp):
-        return _OPERATORS[type(node.op)](_evaluated(node.left, n), _evaluated(node.right, n))
-    if isinstance(node, ast.UnaryOp):
-        return -_evaluated(node.operand, n)
-    if isinstance(node, ast.Name):
-        return n[node.id] if isinstance(n, dict) else n
-    return node.value
+def arithmetic(polynomial):
+    """The text of a polynomial, which is Python of nothing but arithmetic. ValueError of another text: files on disk
+    have them, which others may have written."""
+    for node in ast.walk(ast.parse(polynomial, mode="eval")):
+        if isinstance(node, ast.Constant) and type(node.value) is not int or not isinstance(node, _ARITHMETIC):
+            raise ValueError(f"{polynomial!r} is no polynomial")
+    return polynomial
 
 
 # --- polynomials ------------------------------------------------------------------------------------------------------
