@@ -16,25 +16,18 @@ and then the program is compiled for that number. So an Extent is no int, though
 an int's digits, and nobody would know.
 """
 
-import ast
 import operator
 import re
 from contextlib import contextmanager
-from functools import lru_cache
 from itertools import combinations
 from math import prod
 
 from .plain import Plain
-from .polynomial import divided, polynomial_text, value_of, without
+from .polynomial import divided, evaluate, polynomial_text, value_of, without
 
 # Sizes 0 and 1 mean other things (nothing, broadcasting); they are always compiled for.
 LEAST = 2
 _MARKED = "⟦([^⟧]*)⟧"
-_ARITHMETIC = (
-    ast.Expression, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.UnaryOp, ast.USub, ast.Name, ast.Load,
-    ast.Constant,
-)  # fmt: skip
-_NO_BUILTINS = {"__builtins__": {}}
 _COMPARISONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq}
 
 
@@ -350,13 +343,6 @@ def marked(text):
     return found and found[1]
 
 
-def evaluate(polynomial, n):
-    """The number that a polynomial in text is for n; or for several extents, given by name. It is an extent where they
-    are."""
-    code, names = _compiled(polynomial)
-    return eval(code, _NO_BUILTINS, n if isinstance(n, dict) else dict.fromkeys(names, n))
-
-
 def remade(thing, items):
     """A list or tuple of the class of another. Classes of tuples are not asked what they hold: sizes may be extents, or
     none where they are to be told."""
@@ -409,22 +395,6 @@ def hold(guards, n):
 def agree(guards, n):
     """The same, for any n."""
     return all(_COMPARISONS[c](evaluate(text, n), 0) == answer for text, c, answer in guards)
-
-
-@lru_cache(maxsize=4096)
-def _compiled(polynomial):
-    """(its code, the names in it)"""
-    code = compile(arithmetic(polynomial), "<polynomial>", "eval")
-    return code, code.co_names
-
-
-def arithmetic(polynomial):
-    """The text of a polynomial, which is Python of nothing but arithmetic. ValueError of another text: files on disk
-    have them, which others may have written."""
-    for node in ast.walk(ast.parse(polynomial, mode="eval")):
-        if isinstance(node, ast.Constant) and type(node.value) is not int or not isinstance(node, _ARITHMETIC):
-            raise ValueError(f"{polynomial!r} is no polynomial")
-    return polynomial
 
 
 # --- polynomials ------------------------------------------------------------------------------------------------------

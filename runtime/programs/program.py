@@ -100,12 +100,16 @@ class Program:
         self.meta, self.places = meta, Places(meta["places"])
         self.outputs = outputs_of(meta)
         self.pools = pools_of(self.outputs)
-        if meta["extents"]:
-            numbers = (ctypes.c_int64 * len(meta["extents"]))(*meta["extents"])
-            ctypes.memmove(self.library.address("extents"), numbers, ctypes.sizeof(numbers))
+        self.tell_extents(meta["extents"])
         if self.has_team:
             threads.reserve_scratch(meta["worker_bytes"])
         self.set_arena(meta["arena"])
+
+    def tell_extents(self, extents):
+        """Write the numbers that its code wants to be told where it reads them."""
+        if extents:
+            numbers = (ctypes.c_int64 * len(extents))(*extents)
+            ctypes.memmove(self.library.address("extents"), numbers, ctypes.sizeof(numbers))
 
     def set_arena(self, n_bytes):
         self.arena_bytes = n_bytes

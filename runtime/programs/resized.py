@@ -4,7 +4,6 @@ Its machine code reads the sizes from memory of its own, so nothing is linked or
 know it is told (runtime/replay/many_sizes.py); what else a Program says of its sizes is found when somebody asks.
 """
 
-import ctypes
 from collections import ChainMap
 from functools import cached_property
 
@@ -26,8 +25,6 @@ class ResizedProgram(Program):
 
     def take_sizes(self, meta):
         """As it begins; later there is `resize`."""
-        n = len(meta["extents"])
-        self._extents = (ctypes.c_int64 * n).from_address(self.library.address("extents")) if n else []
         self.resize(self._sizes)
 
     def resize(self, numbers):
@@ -35,7 +32,7 @@ class ResizedProgram(Program):
         self._sizes = numbers
         for name in _OF_SIZES:
             vars(self).pop(name, None)
-        self._extents[:] = self._value_of("extents")
+        self.tell_extents(self._value_of("extents"))
         if self.has_team:
             threads.reserve_scratch(self._value_of("worker_bytes"))
         self.set_arena(self._value_of("arena"))

@@ -1,7 +1,8 @@
 """Nested containers in which Formulas (runtime/programs/opening.py) stand for what follows from sizes, as functions of
 these: written out, because they run before every call of other sizes."""
 
-from ...compiler.extent import LEAST, arithmetic, remade
+from ...compiler.extent import LEAST, remade
+from ...compiler.polynomial import arithmetic
 from ..programs.opening import Formula
 
 _COMPARISONS = "<", "<=", "=="
