@@ -467,7 +467,25 @@ def _add_to_gradient(leaf, cotangents, create_graph):
 def _owned(cotangents):
     """A gradient that nothing else can change: the only cotangent itself if just this list holds it, and its call's if
     it is pending; else a copy."""
-    return cotangents[0] if is_owned(cotangents) else clone(cotangents[0])
+    if is_owned(cotangents):
+        return cotangents[0]
+    if not is_held(cotangents, 0) and _is_all_of_its_base(cotangents[0]):
+        # As a derivative of `view` leaves it: a tensor of the memory like any other.
+        cotangents[0]._base = None
+        return cotangents[0]
+    return clone(cotangents[0])
+
+
+def _is_all_of_its_base(cotangent):
+    """Whether it is a view of all elements, in their order, of memory that nobody else knows but its base, which nobody
+    else holds."""
+    storage, bases = cotangent._storage, [cotangent._base]
+    if bases[0] is None or is_held(bases, 0, known=1) or storage is None or storage.exposed:
+        return False
+    array, whole = cotangent._data, bases[0]._data
+    is_all = array is not None and whole is not None and array.size == whole.size and array.flags.writeable
+    others = [x for x in storage.living_sharers() if x is not cotangent and x is not bases[0]]
+    return is_all and array.flags.c_contiguous and not others and not cotangent._requires_grad
 
 
 def is_owned(cotangents):

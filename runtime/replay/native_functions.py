@@ -44,8 +44,8 @@ N_CALLS = 1 << 12  # places in the table
 PLACES = 4  # of them a call may stand in, one after the other
 LOOKS = 8  # at a function that is never content: from then on it is not asked for
 USES, USES_BETWEEN = 16, 1 << 12  # of a call that is not known, before it is looked at, and looked at again
-# Looking at a call takes as long as some hundred calls in Python, and sizes that change from call to call come again now
-# and then: where so many calls of a function are known, others have to come twice as often, four times and so on.
+# Looking at a call takes as long as some hundred calls in Python, and sizes that change from call to call come again
+# now and then: where so many calls of a function are known, others have to come twice as often, four times and so on.
 FEW_KNOWN = 8
 MOST_ELEMENTS = 1 << 15  # of a tensor: with more, the Python is little of the time
 _MOST_ARGUMENTS, _MOST_STEPS, _MOST_IN_CONSTANTS = 24, 256, 256
