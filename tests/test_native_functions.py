@@ -320,11 +320,11 @@ def test_many_calls_of_one_function_have_to_come_often_before_they_are_looked_at
     for n in range(100, 140):
         for _ in range(20):
             assert F.pad(x, (0, n)).shape == (5, 4 + n)
-    # Of some calls another one has taken the counter.
-    assert len(noted) <= native_functions.FEW_KNOWN
+    # Counters are shared: some of these calls have come more often, as far as anybody knows.
+    assert native_functions.FEW_KNOWN <= len(noted) < 2 * native_functions.FEW_KNOWN
     for _ in range(600):
         F.pad(x, (0, 139))
-    assert len(noted) <= native_functions.FEW_KNOWN + 1
+    assert len(noted) < 2 * native_functions.FEW_KNOWN
     assert F.pad(x, (0, 139)).equal(weft.cat([x, weft.zeros(5, 139)], 1))
 
 
