@@ -35,7 +35,9 @@ def has_say(kind):
     if kind in PLAIN:
         return False
     own = getattr(kind, OWN, None)
-    return own is not None and own is not disabled and not (issubclass(kind, Tensor) and is_own(kind))
+    # Weft's own classes of tensors have one if they define it.
+    inherited = getattr(own, "__func__", None) is by_default
+    return own is not None and own is not disabled and not (inherited and is_own(kind))
 
 
 def is_own(kind):

@@ -123,7 +123,9 @@ _TABLE = [
 ]
 # Modules of weft's, and names that such modules have, which are imported when they are asked for: `import weft`
 # takes half the time without them.
-LAZY = {"distributed", "distributions", "fft", "func", "futures", "hub", "linalg", "nn", "optim", "special", "utils"}
+LAZY = {
+    "distributed", "distributions", "fft", "func", "futures", "hub", "linalg", "nn", "optim", "sparse", "special", "utils",
+}  # fmt: skip
 # Functions of lists of tensors (foreach.py) by the operands they have; those of one and two have a form in place.
 FOREACH_OF_ONE = """
     abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round
@@ -160,6 +162,14 @@ _LATER = [
     ("printing", "get_printoptions printoptions set_printoptions"),
     ("scaling", "GradScaler"),
     ("serialization", "load save"),
+    (
+        "sparse.creation",
+        """
+        sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor
+        sparse_csr_tensor
+        """,
+    ),
+    ("sparse.products", "dsmm spmm"),
     ("storages", "TypedStorage UntypedStorage"),
     ("tracers", "SymBool SymFloat SymInt"),
     ("underscored", "_standard_gamma _weight_norm _shape_as_tensor _dim_arange _softmax _log_softmax _unique _unique2"),
@@ -247,6 +257,14 @@ LATER_FAMILIES = {
         """,
         "as_strided_scatter narrow_copy nonzero_static unsafe_chunk unsafe_split unsafe_split_with_sizes",
         "new_empty_strided",
+    ),
+    "layouts": (
+        "",
+        "",
+        """
+        ccol_indices coalesce col_indices crow_indices dense_dim indices row_indices sparse_dim sparse_mask to_sparse
+        to_sparse_bsc to_sparse_bsr to_sparse_csc to_sparse_csr values
+        """,
     ),
     "draws": ("binomial poisson", "", "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ random_"),
     "matrices": (

@@ -15,7 +15,7 @@ from ..runtime.state.modes import no_grad
 from ..runtime.state.tensor import tensor_of
 from ..shaping import expand, reshape, unsqueeze
 from . import init
-from .functional import _limit_rows
+from .functional import _limit_rows, embedding
 from .module import Module
 from .parameter import Parameter
 
@@ -35,7 +35,7 @@ def embedding_bag(
     if padding_idx is not None:
         kept = (flat != padding_idx % weight.shape[0]).array.nonzero()[0]
         flat, bags = flat[tensor_of(kept)], bags[kept]
-    rows = indexing.embedding(weight, flat)
+    rows = embedding(flat, weight, sparse=sparse)
     if per_sample_weights is not None:
         factors = reshape(per_sample_weights, -1)
         rows = rows * unsqueeze(factors if kept is None else factors[tensor_of(kept)], 1)

@@ -10,6 +10,7 @@ import math
 from ..casting import lowered
 from ..compiler import dtypes
 from ..compiler.dtypes import dtype_of
+from ..compiler.later import later
 from ..compiler.ops import (
     arithmetic,
     comparison,
@@ -246,11 +247,14 @@ def linear(input, weight, bias=None, *, out=None):
     return contraction.linear(input, weight, bias)
 
 
+_sparse_embedding = later("sparse.lookups:embedding")
+
+
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """Rows of weight at integer positions. The row `padding_idx` gets no gradient.
 
     max_norm: rows that are read are first scaled down in place to that norm. scale_grad_by_freq: gradients of rows are
-    divided by how often they are read. `sparse` has no effect: gradients are dense.
+    divided by how often they are read. sparse: the gradient of weight keeps the rows that were read only.
     """
     if input.__class__ is not Tensor:
         tensor_of("embedding", input)
@@ -260,16 +264,26 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
         raise RuntimeError(f"embedding: 'weight' must be 2-D, got shape {weight.shape}")
     if max_norm is not None:
         _limit_rows(weight, input, max_norm, norm_type)
-    rows = indexing.embedding(weight, input)
+    if sparse and weight.requires_grad and state.grad_enabled:
+        rows = _sparse_embedding(weight, input, _padding_row(padding_idx, weight))
+        padding_idx = None
+    else:
+        rows = indexing.embedding(weight, input)
     if scale_grad_by_freq:
         counts = bincount(input.reshape((-1,)), minlength=weight.shape[0])[input].reshape((*input.shape, 1))
         rows = rows.detach() + (rows - rows.detach()) / counts
     if padding_idx is None:
         return rows
+    padded = input.reshape((*input.shape, 1)) == _padding_row(padding_idx, weight)
+    return comparison.where(padded, rows.detach(), rows)
+
+
+def _padding_row(padding_idx, weight):
+    if padding_idx is None:
+        return None
     if not -weight.shape[0] <= padding_idx < weight.shape[0]:
         raise AssertionError(f"embedding: padding_idx {padding_idx} must be within num_embeddings {weight.shape[0]}")
-    padded = input.reshape((*input.shape, 1)) == padding_idx % weight.shape[0]
-    return comparison.where(padded, rows.detach(), rows)
+    return padding_idx % weight.shape[0]
 
 
 def _limit_rows(weight, index, max_norm, norm_type):

@@ -24,6 +24,7 @@ from .node_queue import Queue
 from .parts import has_added
 from .plain_sweep import run_nodes
 from .reach import WANTED, behind, leading_to, reach
+from .sparse_cotangents import add_sparse, dense, sum_of
 
 
 def run(roots, *, retain_graph, create_graph, wanted=None, within=None, callbacks=None):
@@ -169,6 +170,8 @@ class Sweep:
         """The same at a node of an op to which nobody has attached anything, in short; False of any other."""
         if node.released or watching or cotangents[0] is None or node.hooks is not None:
             return False
+        if not cotangents[0].is_strided:
+            return False
         if node.pre_hooks is not None or node.retained is not None:
             return False
         if self.captured is not None:
@@ -282,7 +285,7 @@ class Sweep:
             self._follow_wanted()
             node, index = node.stands_for[index]
         slots = self.slots_of(node)
-        slots[index] = cotangent if slots[index] is None else add(slots[index], cotangent)
+        slots[index] = cotangent if slots[index] is None else sum_of(slots[index], cotangent)
 
     def slots_of(self, node):
         """The list of what has arrived at each of the outputs of a node at which something more is arriving."""
@@ -331,7 +334,7 @@ def _apart(found, given):
     taken, apart = {id(c) for c in given}, []
     for cotangent in found:
         if cotangent is not None and (id(cotangent) in taken or not _is_whole(cotangent)):
-            cotangent = clone(cotangent)
+            cotangent = clone(cotangent) if cotangent.is_strided else cotangent.clone()
         taken.add(id(cotangent))
         apart.append(cotangent)
     return apart
@@ -370,6 +373,8 @@ def _run_node(node, *given):
 
 def _run(node, cotangents, sums, retain_graph, create_graph):
     require_not_freed(node)
+    if not node.is_python:
+        cotangents = dense(cotangents)
     if node.n_outputs == 1 and not node.is_call:
         # A Function is asked what it makes of None: it may make zeros of it.
         is_asked = cotangents[0] is not None or node.is_python
@@ -399,7 +404,7 @@ def _before(node, cotangents):
     for index, reference in (node.retained or {}).items():
         tensor = reference()
         if tensor is not None and cotangents[index] is not None:
-            tensor._grad = cotangents[index] if tensor._grad is None else add(tensor._grad, cotangents[index])
+            tensor._grad = cotangents[index] if tensor._grad is None else sum_of(tensor._grad, cotangents[index])
     return cotangents
 
 
@@ -456,7 +461,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def _add_to_gradient(leaf, cotangents, create_graph):
-    if leaf._grad is None:
+    if not cotangents[0].is_strided or leaf._grad is not None and not leaf._grad.is_strided:
+        add_sparse(leaf, cotangents, create_graph)
+    elif leaf._grad is None:
         leaf._grad = cotangents[0] if create_graph else _owned(cotangents)
     elif create_graph:
         leaf._grad = add(leaf._grad, cotangents[0])
@@ -495,5 +502,7 @@ def is_owned(cotangents):
 
 def _is_whole(cotangent):
     """Whether it is no view, and lies in memory in its order."""
+    if not cotangent.is_strided:
+        return cotangent.is_whole()
     plain = cotangent._base is None and not cotangent._requires_grad
     return plain and (cotangent._data is None or cotangent._data.flags.c_contiguous)

@@ -87,6 +87,7 @@ class Tensor(metaclass=TensorType):
         "__weakref__",
     )
     weak = False  # a tensor decides dtypes; a Python number does not
+    is_strided = True  # its elements are in an array; of sparse ones (frontend/sparse/) those that are kept
     __array_priority__ = 1000
 
     def __new__(cls, array=(), *sizes):

@@ -1,0 +1,48 @@
+"""Methods of every tensor about layouts: conversions to sparse ones, and questions that dense tensors have no answer to.
+
+What they need (frontend/sparse/) is imported when a tensor is converted: few programs have sparse ones.
+"""
+
+from .compiler.later import later
+
+PUBLIC = []
+_CONVERSIONS = "to_sparse to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc sparse_mask"
+to_sparse, to_sparse_csr, to_sparse_csc, to_sparse_bsr, to_sparse_bsc, sparse_mask = (
+    later(f"sparse.conversion:{name}") for name in _CONVERSIONS.split()
+)
+to_sparse.__doc__ = "The same elements without the zeros: by coordinates, or in the layout that is given."
+to_sparse_csr.__doc__ = "A matrix without its zeros, by compressed rows."
+to_sparse_csc.__doc__ = "A matrix without its zeros, by compressed columns."
+to_sparse_bsr.__doc__ = "A matrix without its blocks of zeros, by compressed rows of blocks."
+to_sparse_bsc.__doc__ = "A matrix without its blocks of zeros, by compressed columns of blocks."
+sparse_mask.__doc__ = "The elements at the places that a sparse tensor of the same shape keeps."
+
+
+def _refused(name, words):
+    def method(self, *args):
+        raise RuntimeError(f"{name} expected {words} but got {self.layout.word}; x.to_sparse() makes one")
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"RuntimeError: of a dense tensor. Of others see weft.sparse: {words}."
+    return method
+
+
+_COORDINATES = "sparse coordinate tensor layout"
+coalesce, indices = (_refused(name, _COORDINATES) for name in ("coalesce", "indices"))
+values = _refused("values", "sparse tensor layout")
+crow_indices, col_indices = (
+    _refused(name, "sparse row compressed tensor layout") for name in ("crow_indices", "col_indices")
+)
+ccol_indices, row_indices = (
+    _refused(name, "sparse column compressed tensor layout") for name in ("ccol_indices", "row_indices")
+)
+
+
+def sparse_dim(self):
+    """How many of the first dimensions have indices: none, of a dense tensor."""
+    return 0
+
+
+def dense_dim(self):
+    """How many dimensions are whole: all, of a dense tensor."""
+    return self.ndim
