@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from ..casting import in_wide
+from ..compiler.dtypes import int64
 from ..compiler.ops import indexing
 from ..compiler.ops.table import OpError
 from ..compiler.storage import convert
@@ -12,6 +13,7 @@ from ..creation import empty
 from ..placing import scatter_reduce
 from ..products import einsum
 from ..runtime.state.modes import no_grad
+from ..runtime.state.said import warn
 from ..runtime.state.tensor import tensor_of
 from ..shaping import expand, reshape, unsqueeze
 from . import init
@@ -27,6 +29,13 @@ def embedding_bag(
     per_sample_weights=None, include_last_offset=False, padding_idx=None,
 ):  # fmt: skip
     """Sums, means or maxima of rows of weight: one bag per row of input, or from each of the offsets to the next."""
+    if input.dtype.is_floating_point and weight.dtype is int64:
+        warn(
+            "Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input, ...)` is "
+            "deprecated, and should now be `embedding_bag(input, weight, ...)`.",
+            stacklevel=2,
+        )
+        input, weight = weight, input
     _check_bag(input, weight, offsets, mode, per_sample_weights)
     if max_norm is not None:
         _limit_rows(weight, input, max_norm, norm_type)

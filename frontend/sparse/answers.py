@@ -10,7 +10,7 @@ from ..runtime.state.tensor import Tensor
 from ..tensor_types import cast_method_names
 from . import arithmetic, products, reducing, shapes
 from .compressed import BLOCKS, CompressedTensor
-from .conversion import to_coordinates
+from .conversion import sparse_mask, to_coordinates
 from .creation import empty_of
 from .tensors import Sparse, asked
 
@@ -107,7 +107,7 @@ _SHARED = {
     "copy_": arithmetic.copy_, "to": arithmetic.to, "type": arithmetic.type_, "any": arithmetic.any_,
     "type_as": lambda input, other: arithmetic.to(input, other.dtype),
     **dict.fromkeys(("mm", "spmm", "dsmm"), products.mm), "mv": products.mv, "bmm": products.bmm, "addmm": products.addmm, "addmv": products.addmv,
-    "sum": reducing.sum_, "norm": reducing.norm, "old_norm": reducing.norm, "grad": grad, "backward": backward, "item": shapes.item,
+    "sum": reducing.sum_, "sparse_mask": sparse_mask, "norm": reducing.norm, "old_norm": reducing.norm, "grad": grad, "backward": backward, "item": shapes.item,
     "is_contiguous": is_contiguous, "numpy": numpy, "__array__": numpy, "tolist": tolist, "__bool__": truth,
     "detach_": detach_, "clone": lambda input, **options: input.clone(**options), "detach": lambda x: x.detach(),
 }  # fmt: skip

@@ -126,7 +126,7 @@ def to_compressed(self, layout, blocksize=None):
     """By compressed rows or columns, of elements or blocks."""
     if layout in BLOCKS and blocksize is None:
         raise RuntimeError(f"to_sparse: conversion to {layout!r} needs a blocksize, (rows, columns) of a block")
-    block = tuple(blocksize) if layout in BLOCKS else (1, 1)
+    block = _pair(blocksize) if layout in BLOCKS else (1, 1)
     if isinstance(self, CompressedTensor) and self.layout is layout and self.block == block:
         return self
     if self.ndim != 2:
@@ -139,6 +139,10 @@ def to_compressed(self, layout, blocksize=None):
             return compressed(to_coordinates(dense), layout)
         return compressed(to_coordinates(_in_blocks(dense, block), 2), layout, block)
     return compressed(coalesce(to_coordinates(self)), layout)
+
+
+def _pair(size):
+    return (size, size) if isinstance(size, int) else tuple(size)
 
 
 def to_sparse_csr(self, dense_dim=None):

@@ -26,7 +26,9 @@ class EmbeddingBackward(Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        index, values = ctx.index, gradient.reshape(-1, *ctx.shape[1:])
+        index = ctx.index
+        # As it is where it can be: a leaf keeps what is no view.
+        values = gradient if gradient.ndim == 2 else gradient.reshape(-1, *ctx.shape[1:])
         if ctx.padding_idx is not None:
             kept = np.flatnonzero(index != ctx.padding_idx)
             index, values = index[kept], picked(values, kept)
@@ -64,6 +66,8 @@ class GatherBackward(Function):
 def gather(input, dim, index):
     """input.gather(dim, index), with a sparse gradient."""
     axis = normalize_axis("gather", dim, input.ndim)
+    if input.ndim == 1 and index.ndim == 0:
+        return gather(input, dim, index.reshape(1)).reshape(())
     back = step_out(_REASON)
     try:
         return GatherBackward.apply(input, axis, index)

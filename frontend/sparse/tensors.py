@@ -21,6 +21,8 @@ from ..compiler.ops.table import Meta
 from ..overriding import off
 from ..placement import sparse_coo
 from ..runtime.eager.node import leaf_edge
+from ..runtime.eager.sparse_cotangents import WrongLayout
+from ..runtime.state.references import is_held
 from ..runtime.state.size import Size
 from ..runtime.state.tensor import Tensor, tensor_of
 
@@ -203,7 +205,14 @@ class Sparse(Tensor):
 
         def on_values(gradient):
             replaced = hook(None if gradient is None else self._with(gradient))
-            return replaced if replaced is None else self.values_of(replaced)
+            if replaced is None:
+                return None
+            if not replaced.is_strided and replaced.sparse_dim() != self.sparse_dim():
+                raise WrongLayout(
+                    f"grad is sparse tensor, but has incorrect sparse_dim {replaced.sparse_dim()}, expected "
+                    f"{self.sparse_dim()}"
+                )
+            return self.values_of(replaced)
 
         return register(on_values)
 
@@ -349,10 +358,12 @@ class SparseTensor(Sparse):
         asked[sparse_coo]["add_"](gradient, self)
 
     def is_whole(self):
-        """Whether nobody else shows its memory, which is in order."""
+        """Whether nobody else shows its memory, or has its values, which are in order."""
         values = self._values_kept
         whole = values._base is None and not values._requires_grad and values._data is not None
-        return whole and values._data.flags.c_contiguous and self._indices_kept.flags.c_contiguous
+        if not whole or is_held([values], 0, known=2):
+            return False
+        return values._data.flags.c_contiguous and self._indices_kept.flags.c_contiguous
 
     # --- files and text -----------------------------------------------------------------------------------------------
     def __reduce_ex__(self, protocol):

@@ -10,6 +10,10 @@ from ...compiler.ops.arithmetic import add
 from ..state.references import is_held
 from ..state.tensor import Tensor
 
+class WrongLayout(RuntimeError):
+    """A gradient that has other sparse dimensions than the tensor it belongs to."""
+
+
 # An entry once a leaf has got a sparse gradient: then optimizers look for them.
 given = []
 
