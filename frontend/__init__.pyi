@@ -2515,11 +2515,30 @@ def solve(*args: Any, **kwargs: Any) -> Tensor:
 def sort(input: Tensor, dim: _Dims = ..., descending: builtins.bool = ..., *, stable: builtins.bool = ...) -> _ValuesAndIndices:
     '(values, indices) sorted along dim; NaN counts as the largest, equal elements keep their order.'
     ...
+sparse: Any
 sparse_bsc: Any
+def sparse_bsc_tensor(compressed: Any, plain: Any, values: Any, size: Any = ..., *, dtype: _DType | None = ..., requires_grad: builtins.bool = ..., check_invariants: Any = ..., **options: Any) -> Tensor:
+    'sparse_compressed_tensor(ccol_indices, row_indices, values, size, layout=weft.sparse_bsc).'
+    ...
 sparse_bsr: Any
+def sparse_bsr_tensor(compressed: Any, plain: Any, values: Any, size: Any = ..., *, dtype: _DType | None = ..., requires_grad: builtins.bool = ..., check_invariants: Any = ..., **options: Any) -> Tensor:
+    'sparse_compressed_tensor(crow_indices, col_indices, values, size, layout=weft.sparse_bsr).'
+    ...
+def sparse_compressed_tensor(compressed_indices: Any, plain_indices: Any, values: Any, size: Any = ..., *, dtype: _DType | None = ..., layout: Any = ..., requires_grad: builtins.bool = ..., check_invariants: Any = ..., **placement: Any) -> Tensor:
+    'A matrix in one of the layouts sparse_csr, sparse_csc, sparse_bsr and sparse_bsc.'
+    ...
 sparse_coo: Any
+def sparse_coo_tensor(indices: Any, values: Any = ..., size: Any = ..., *, dtype: _DType | None = ..., requires_grad: builtins.bool = ..., check_invariants: Any = ..., is_coalesced: Any = ..., **placement: Any) -> Tensor:
+    'A tensor by coordinates: element k is values[k] at indices[:, k]; elements at one place are added.'
+    ...
 sparse_csc: Any
+def sparse_csc_tensor(compressed: Any, plain: Any, values: Any, size: Any = ..., *, dtype: _DType | None = ..., requires_grad: builtins.bool = ..., check_invariants: Any = ..., **options: Any) -> Tensor:
+    'sparse_compressed_tensor(ccol_indices, row_indices, values, size, layout=weft.sparse_csc).'
+    ...
 sparse_csr: Any
+def sparse_csr_tensor(compressed: Any, plain: Any, values: Any, size: Any = ..., *, dtype: _DType | None = ..., requires_grad: builtins.bool = ..., check_invariants: Any = ..., **options: Any) -> Tensor:
+    'sparse_compressed_tensor(crow_indices, col_indices, values, size, layout=weft.sparse_csr).'
+    ...
 def split(input: Tensor | None = ..., split_size: Any = ..., dim: _Dims = ..., *, split_size_or_sections: Any = ..., tensor: Tensor | None = ...) -> builtins.tuple[Tensor, ...]:
     'Views of `split_size` (the last may be shorter), or of the given sizes, along dim.'
     ...

@@ -169,8 +169,8 @@ def _outputs(func, inputs):
     found = [result] if isinstance(result, Tensor) else list(result)
     if any(isinstance(x, Tensor) and not x.is_strided for x in found):
         raise ValueError(
-            "Sparse output is not supported at gradcheck yet. Please call to_dense(masked_grad=...) on the output of fn "
-            "for gradcheck."
+            "Sparse output is not supported at gradcheck yet. Please call to_dense(masked_grad=...) on the output of "
+            "fn for gradcheck."
         )
     # The parts of a complex output are outputs.
     found = [view_as_real(x) if isinstance(x, Tensor) and x.dtype.is_complex else x for x in found]

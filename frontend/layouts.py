@@ -1,4 +1,4 @@
-"""Methods of every tensor about layouts: conversions to sparse ones, and questions that dense tensors have no answer to.
+"""Methods of every tensor about layouts: conversions to sparse ones, and questions to which dense ones have no answer.
 
 What they need (frontend/sparse/) is imported when a tensor is converted: few programs have sparse ones.
 """

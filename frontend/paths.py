@@ -124,7 +124,8 @@ _TABLE = [
 # Modules of weft's, and names that such modules have, which are imported when they are asked for: `import weft`
 # takes half the time without them.
 LAZY = {
-    "distributed", "distributions", "fft", "func", "futures", "hub", "linalg", "nn", "optim", "sparse", "special", "utils",
+    "distributed", "distributions", "fft", "func", "futures", "hub", "linalg", "nn", "optim", "sparse", "special",
+    "utils",
 }  # fmt: skip
 # Functions of lists of tensors (foreach.py) by the operands they have; those of one and two have a form in place.
 FOREACH_OF_ONE = """
@@ -169,7 +170,6 @@ _LATER = [
         sparse_csr_tensor
         """,
     ),
-    ("sparse.products", "dsmm spmm"),
     ("storages", "TypedStorage UntypedStorage"),
     ("tracers", "SymBool SymFloat SymInt"),
     ("underscored", "_standard_gamma _weight_norm _shape_as_tensor _dim_arange _softmax _log_softmax _unique _unique2"),

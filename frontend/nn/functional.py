@@ -265,25 +265,17 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     if max_norm is not None:
         _limit_rows(weight, input, max_norm, norm_type)
     if sparse and weight.requires_grad and state.grad_enabled:
-        rows = _sparse_embedding(weight, input, _padding_row(padding_idx, weight))
-        padding_idx = None
-    else:
-        rows = indexing.embedding(weight, input)
+        return _sparse_embedding(weight, input, padding_idx, scale_grad_by_freq)
+    rows = indexing.embedding(weight, input)
     if scale_grad_by_freq:
         counts = bincount(input.reshape((-1,)), minlength=weight.shape[0])[input].reshape((*input.shape, 1))
         rows = rows.detach() + (rows - rows.detach()) / counts
     if padding_idx is None:
         return rows
-    padded = input.reshape((*input.shape, 1)) == _padding_row(padding_idx, weight)
-    return comparison.where(padded, rows.detach(), rows)
-
-
-def _padding_row(padding_idx, weight):
-    if padding_idx is None:
-        return None
     if not -weight.shape[0] <= padding_idx < weight.shape[0]:
         raise AssertionError(f"embedding: padding_idx {padding_idx} must be within num_embeddings {weight.shape[0]}")
-    return padding_idx % weight.shape[0]
+    padded = input.reshape((*input.shape, 1)) == padding_idx % weight.shape[0]
+    return comparison.where(padded, rows.detach(), rows)
 
 
 def _limit_rows(weight, index, max_norm, norm_type):

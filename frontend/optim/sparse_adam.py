@@ -11,8 +11,8 @@ class SparseAdam(Optimizer):
         m = m + (1 - beta1) * (g - m),   v = v + (1 - beta2) * (g * g - v)             (-g if `maximize`)
         parameter = parameter - lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + eps)
 
-    For parameters with sparse gradients, as of `nn.Embedding(..., sparse=True)`; RuntimeError for a dense one. The state
-    of a parameter: "step" (t, an int), "exp_avg" (m), "exp_avg_sq" (v).
+    For parameters with sparse gradients, as of `nn.Embedding(..., sparse=True)`; RuntimeError for a dense one. The
+    state of a parameter: "step" (t, an int), "exp_avg" (m), "exp_avg_sq" (v).
     """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, maximize=False):

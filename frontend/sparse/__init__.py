@@ -37,4 +37,7 @@ __all__ = [
     "softmax", "spdiags", "sum",
 ]  # fmt: skip
 
+conversion.attach()
+printing.attach()
+answers.fill()
 document("sparse", __name__)

@@ -106,8 +106,9 @@ _SHARED = {
     "rsub": arithmetic.rsub, "neg_": arithmetic.changing(arithmetic.neg), "zero_": arithmetic.zero_,
     "copy_": arithmetic.copy_, "to": arithmetic.to, "type": arithmetic.type_, "any": arithmetic.any_,
     "type_as": lambda input, other: arithmetic.to(input, other.dtype),
-    **dict.fromkeys(("mm", "spmm", "dsmm"), products.mm), "mv": products.mv, "bmm": products.bmm, "addmm": products.addmm, "addmv": products.addmv,
-    "sum": reducing.sum_, "sparse_mask": sparse_mask, "norm": reducing.norm, "old_norm": reducing.norm, "grad": grad, "backward": backward, "item": shapes.item,
+    **dict.fromkeys(("mm", "spmm", "dsmm"), products.mm), "mv": products.mv, "bmm": products.bmm,
+    "addmm": products.addmm, "addmv": products.addmv, "sum": reducing.sum_, "sparse_mask": sparse_mask,
+    **dict.fromkeys(("norm", "old_norm"), reducing.norm), "grad": grad, "backward": backward, "item": shapes.item,
     "is_contiguous": is_contiguous, "numpy": numpy, "__array__": numpy, "tolist": tolist, "__bool__": truth,
     "detach_": detach_, "clone": lambda input, **options: input.clone(**options), "detach": lambda x: x.detach(),
 }  # fmt: skip
@@ -157,6 +158,3 @@ def fill():
     compressed = {**shared, **{name: through_coordinates(f) for name, f in _BY_COORDINATES.items()}}
     for layout in (sparse_csr, sparse_csc, sparse_bsr, sparse_bsc):
         asked[layout] = compressed
-
-
-fill()

@@ -1,7 +1,7 @@
 """Sums, products and functions of elements.
 
-What maps 0 to 0 is computed of the values that are kept; where several are of one place they are added first, unless the
-function is linear. Products keep the places that both factors have, sums those that either has.
+What maps 0 to 0 is computed of the values that are kept; where several are of one place they are added first, unless
+the function is linear. Products keep the places that both factors have, sums those that either has.
 """
 
 import numpy as np
@@ -97,9 +97,7 @@ def mul(input, other):
     left, right = coalesce(input), coalesce(as_coordinates(other))
     if left.sparse_dim() != right.sparse_dim():
         raise RuntimeError(f"mul: sparse_dim of the factors differ: {left.sparse_dim()} and {right.sparse_dim()}")
-    of_left, of_right = coordinates.common(
-        *(coordinates.flat(x._indices_kept, x.sparse_sizes) for x in (left, right))
-    )
+    of_left, of_right = coordinates.common(*(coordinates.flat(x._indices_kept, x.sparse_sizes) for x in (left, right)))
     values = picked(left._values_kept, of_left) * picked(right._values_kept, of_right)
     indices = np.ascontiguousarray(left._indices_kept[:, of_left])
     return SparseTensor.of(indices, values, tuple(left.shape), True)

@@ -4,16 +4,11 @@ from ..runtime.state.tensor import Tensor
 
 
 def through_values(func, inputs):
-    """(function, inputs) of the values in place of sparse tensors: the same derivatives, since all others are zeros that
+    """(function, inputs) of the values in place of sparse tensors: the same derivatives, since all others are zeros, which
     stay zeros."""
     given = tuple([x if not isinstance(x, Tensor) or x.is_strided else x._values_kept for x in inputs])
 
     def on_values(*values):
-        return func(
-            *(
-                x._with(v) if isinstance(x, Tensor) and not x.is_strided else v
-                for x, v in zip(inputs, values)
-            )
-        )
+        return func(*(x._with(v) if isinstance(x, Tensor) and not x.is_strided else v for x, v in zip(inputs, values)))
 
     return on_values, given

@@ -20,7 +20,7 @@ LAYOUTS = (sparse_csr, sparse_csc, sparse_bsr, sparse_bsc)
 
 
 class CompressedTensor(Sparse):
-    """A matrix by compressed rows or columns. Made by `weft.sparse_csr_tensor` and its relatives, and `to_sparse_csr`."""
+    """A matrix by compressed rows or columns. Made by `weft.sparse_csr_tensor`, its relatives, and `to_sparse_csr`."""
 
     __slots__ = ("_starts", "_others", "_layout")
 

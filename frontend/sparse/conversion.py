@@ -1,9 +1,9 @@
 """From one layout to another, and by the pattern of another tensor.
 
-    coalesce        each place once, in row-major order
-    to_dense        a tensor with memory
-    to_sparse       by coordinates, or in the layout that is asked for
-    sparse_mask     the elements of a tensor at the places that another one keeps
+coalesce        each place once, in row-major order
+to_dense        a tensor with memory
+to_sparse       by coordinates, or in the layout that is asked for
+sparse_mask     the elements of a tensor at the places that another one keeps
 """
 
 import numpy as np
@@ -216,7 +216,8 @@ def values_of(self, other):
     return values_at(other, self)
 
 
-Sparse.to_dense, Sparse.to_sparse, Sparse.sparse_mask, Sparse.values_of = to_dense, to_sparse, sparse_mask, values_of
-Sparse.to_sparse_csr, Sparse.to_sparse_csc = to_sparse_csr, to_sparse_csc
-Sparse.to_sparse_bsr, Sparse.to_sparse_bsc = to_sparse_bsr, to_sparse_bsc
-SparseTensor.coalesce = coalesce
+def attach():
+    """Give sparse tensors these methods."""
+    for method in (to_dense, to_sparse, sparse_mask, values_of, to_sparse_csr, to_sparse_csc, to_sparse_bsr):
+        setattr(Sparse, method.__name__, method)
+    Sparse.to_sparse_bsc, SparseTensor.coalesce = to_sparse_bsc, coalesce

@@ -1,8 +1,8 @@
 """Positions of elements as numbers: what layouts compute with indices, on arrays of int64.
 
-    indices  (n_sparse, n_elements)      one column for each element
-    flat     (n_elements,)               the same as places in row-major order
-    starts   (n_rows + 1,)               of rows that lie one after another: where each begins
+indices  (n_sparse, n_elements)      one column for each element
+flat     (n_elements,)               the same as places in row-major order
+starts   (n_rows + 1,)               of rows that lie one after another: where each begins
 """
 
 from math import prod

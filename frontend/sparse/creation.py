@@ -57,8 +57,8 @@ def _check_size(indices, values, size):
     n_sparse, n_dense = indices.shape[0], values.ndim - 1
     if len(size) != n_sparse + n_dense:
         raise RuntimeError(
-            f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(size)}, sparse_dim = {n_sparse}, "
-            f"dense_dim = {n_dense}"
+            f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(size)}, sparse_dim = "
+            f"{n_sparse}, dense_dim = {n_dense}"
         )
     if tuple(values.shape[1:]) != size[n_sparse:]:
         raise RuntimeError(
@@ -165,7 +165,9 @@ def _check_compressed(layout, starts, others, values, size, blocks):
 def _compressing(layout, function):
     first, second = _NAMES[layout]
 
-    def make(compressed, plain, values, size=None, *, dtype=None, requires_grad=False, check_invariants=None, **options):
+    def make(
+        compressed, plain, values, size=None, *, dtype=None, requires_grad=False, check_invariants=None, **options
+    ):
         options.pop("layout", None)
         return sparse_compressed_tensor(
             compressed, plain, values, size, dtype=dtype, layout=layout, requires_grad=requires_grad, **options
@@ -200,4 +202,3 @@ def spdiags(diagonals, offsets, shape, layout=None):
     values = rows.reshape(-1).index_select(0, tensor_of(np.flatnonzero(inside)))
     made = SparseTensor.of(np.ascontiguousarray(places[:, inside]), values, tuple(shape))
     return made if layout in (None, sparse_coo) else to_sparse(made, layout=layout)
-

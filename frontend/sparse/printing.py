@@ -1,8 +1,8 @@
 """Sparse tensors as text, as PyTorch prints them: their parts, then sizes and layout."""
 
+from ..compiler import dtypes
 from ..printing import contents, with_suffixes
 from ..runtime.state.modes import state
-from ..compiler import dtypes
 from .compressed import ROWS, CompressedTensor
 from .tensors import Sparse
 
@@ -35,4 +35,6 @@ def _part(name, array, indent):
     return f"{prefix}{contents(array, indent + len(prefix))}{size})"
 
 
-Sparse.__repr__ = Sparse.__str__ = text
+def attach():
+    """Give sparse tensors their text."""
+    Sparse.__repr__ = Sparse.__str__ = text

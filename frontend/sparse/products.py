@@ -46,8 +46,8 @@ def _rows(rows, columns, values, dense, n_rows):
     dtype = promote(values.dtype, dense.dtype)
     if values.dtype is not dense.dtype:
         raise RuntimeError(
-            f"expected m1 and m2 to have the same dtype, but got: {values.dtype!r} != {dense.dtype!r}; convert one with "
-            f".to({dtype!r})"
+            f"expected m1 and m2 to have the same dtype, but got: {values.dtype!r} != {dense.dtype!r}; convert one "
+            f"with .to({dtype!r})"
         )
     return added_up(values.unsqueeze(1) * picked(dense, columns), rows, n_rows)
 
@@ -126,7 +126,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
 
 
 def sampled_addmm(input, mat1, mat2, *, beta=1.0, alpha=1.0, out=None):
-    """beta * input + alpha * (mat1 @ mat2) at the places that `input`, a CSR matrix, keeps: nothing else is computed."""
+    """beta * input + alpha * (mat1 @ mat2) at the places that `input`, a CSR matrix, keeps; no others are computed."""
     if not isinstance(input, CompressedTensor) or input.layout in BLOCKS:
         raise RuntimeError("sampled_addmm: expected input to be a CSR tensor; write x.to_sparse_csr()")
     if out is not None:
@@ -135,11 +135,3 @@ def sampled_addmm(input, mat1, mat2, *, beta=1.0, alpha=1.0, out=None):
     rows, columns = input.places()
     values = (picked(mat1, rows) * picked(mat2.t(), columns)).sum(1)
     return input._with(input._values_kept * beta + values * alpha)
-
-
-def spmm(input, mat2):
-    """`mm`, by the name that programs have it by for a sparse first factor."""
-    return mm(input, mat2) if isinstance(input, Sparse) or isinstance(mat2, Sparse) else input.mm(mat2)
-
-
-dsmm = spmm

@@ -24,9 +24,7 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None):
     if of_values:
         values = values.sum(of_values, keepdim=keepdim)
     stay = [axis for axis in range(n) if axis not in axes]
-    shape = tuple(
-        1 if axis in axes else size for axis, size in enumerate(input.shape) if keepdim or axis not in axes
-    )
+    shape = tuple(1 if axis in axes else size for axis, size in enumerate(input.shape) if keepdim or axis not in axes)
     if len(stay) == n:
         return SparseTensor.of(input._indices_kept, values, shape, input._is_rising)
     if not stay and not keepdim:

@@ -192,7 +192,8 @@ def _joined_dense(tensors, axis, sizes, shape):
         values = x._values_kept
         size = values.shape[axis]
         blanks = [
-            values.new_zeros((*values.shape[:axis], n, *values.shape[axis + 1 :])) for n in (begin, total - begin - size)
+            values.new_zeros((*values.shape[:axis], n, *values.shape[axis + 1 :]))
+            for n in (begin, total - begin - size)
         ]
         parts.append(dense_cat((blanks[0], values, blanks[1]), axis))
     indices = np.concatenate([x._indices_kept for x in tensors], 1)

@@ -7,10 +7,10 @@ r"""Tensors that keep some elements only: where these are, and their values, a t
     CompressedTensor    by rows or columns, of elements or blocks (CSR, CSC, BSR, BSC)
          \--_starts, _others--> ndarray, and values as above
 
-Whatever autograd knows of such a tensor it knows of its values: they have the history, they are the leaf, and what flows
-through the graph are their cotangents, dense ones of their shape. So every function here is written with functions on
-values, and has its derivatives from them, to any order. An element that is not kept is a zero that stays zero: it has no
-gradient (PyTorch's masked gradients).
+Whatever autograd knows of such a tensor it knows of its values: they have the history, they are the leaf, and what
+flows through the graph are their cotangents, dense ones of their shape. So every function here is written with
+functions on values, and has its derivatives from them, to any order. An element that is not kept is a zero that stays
+zero: it has no gradient (PyTorch's masked gradients).
 
 Functions ask such a tensor by its `__torch_function__` (frontend/overriding.py), and answers.py says what they do.
 """
@@ -121,7 +121,8 @@ class Sparse(Tensor):
     def data(self, value):
         if type(value) is not type(self):
             raise RuntimeError(
-                "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor type."
+                "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor "
+                f"type: {self.layout!r} and {value.layout!r}"
             )
         requires_grad = self.requires_grad
         self.become(value.detach())
@@ -348,7 +349,7 @@ class SparseTensor(Sparse):
         """Whether the shapes are equal."""
         return self.shape == other.shape
 
-    # --- what the backward pass asks of a gradient (runtime/eager/engine.py) --------------------------------------------
+    # --- what the backward pass asks of a gradient (runtime/eager/engine.py) ------------------------------------------
     def plus(self, other):
         """The sum with a gradient of any layout; dense if that one is."""
         return asked[sparse_coo]["add"](other if other.is_strided else self, self if other.is_strided else other)

@@ -1,7 +1,7 @@
 """Cotangents that are sparse: of a table of which few rows were read, or what a user's Function returns.
 
-They go along the edges as they are, are added up, and become the gradients of leaves. A node of an op computes with dense
-ones, so there they become dense; a user's Function gets them as they are, as hooks do.
+They go along the edges as they are, are added up, and become the gradients of leaves. A node of an op computes with
+dense ones, so there they become dense; a user's Function gets them as they are, as hooks do.
 
 What they are is the frontend's to say (frontend/sparse/tensors.py): they know how to add themselves up.
 """
@@ -9,6 +9,7 @@ What they are is the frontend's to say (frontend/sparse/tensors.py): they know h
 from ...compiler.ops.arithmetic import add
 from ..state.references import is_held
 from ..state.tensor import Tensor
+
 
 class WrongLayout(RuntimeError):
     """A gradient that has other sparse dimensions than the tensor it belongs to."""
@@ -20,7 +21,7 @@ given = []
 
 def dense(cotangents):
     """The cotangents, none of them sparse."""
-    if all([c is None or c.is_strided for c in cotangents]):
+    if all(c is None or c.is_strided for c in cotangents):
         return cotangents
     return [c if c is None or c.is_strided else c.to_dense() for c in cotangents]
 
@@ -33,8 +34,8 @@ def sum_of(x, y):
 
 
 def add_sparse(leaf, cotangents, create_graph):
-    """leaf.grad += the only cotangent, where one of the two is sparse. In place, unless what is there is sparse and what
-    comes is dense."""
+    """leaf.grad += the only cotangent, where one of the two is sparse. In place, unless what is there is sparse and
+    what comes is dense."""
     gradient, cotangent = leaf._grad, cotangents[0]
     if not cotangent.is_strided and not given:
         given.append(True)
