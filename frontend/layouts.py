@@ -6,16 +6,43 @@ What they need (frontend/sparse/) is imported when a tensor is converted: few pr
 from .compiler.later import later
 
 PUBLIC = []
-_CONVERSIONS = "to_sparse to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc sparse_mask"
-to_sparse, to_sparse_csr, to_sparse_csc, to_sparse_bsr, to_sparse_bsc, sparse_mask = (
-    later(f"sparse.conversion:{name}") for name in _CONVERSIONS.split()
-)
-to_sparse.__doc__ = "The same elements without the zeros: by coordinates, or in the layout that is given."
-to_sparse_csr.__doc__ = "A matrix without its zeros, by compressed rows."
-to_sparse_csc.__doc__ = "A matrix without its zeros, by compressed columns."
-to_sparse_bsr.__doc__ = "A matrix without its blocks of zeros, by compressed rows of blocks."
-to_sparse_bsc.__doc__ = "A matrix without its blocks of zeros, by compressed columns of blocks."
-sparse_mask.__doc__ = "The elements at the places that a sparse tensor of the same shape keeps."
+_conversion = {
+    name: later(f"sparse.conversion:{name}")
+    for name in str.split("to_sparse to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc sparse_mask")
+}
+
+
+def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=None):
+    """The same elements without the zeros: by coordinates, or in the layout that is given.
+
+    sparse_dim: how many of the first dimensions get indices, all if it is not given. blocksize: of layouts of blocks.
+    """
+    return _conversion["to_sparse"](self, sparse_dim, layout=layout, blocksize=blocksize)
+
+
+def to_sparse_csr(self, dense_dim=None):
+    """A matrix without its zeros, by compressed rows."""
+    return _conversion["to_sparse_csr"](self)
+
+
+def to_sparse_csc(self, dense_dim=None):
+    """A matrix without its zeros, by compressed columns."""
+    return _conversion["to_sparse_csc"](self)
+
+
+def to_sparse_bsr(self, blocksize, dense_dim=None):
+    """A matrix without its blocks of zeros, by compressed rows of blocks."""
+    return _conversion["to_sparse_bsr"](self, blocksize)
+
+
+def to_sparse_bsc(self, blocksize, dense_dim=None):
+    """A matrix without its blocks of zeros, by compressed columns of blocks."""
+    return _conversion["to_sparse_bsc"](self, blocksize)
+
+
+def sparse_mask(self, mask):
+    """The elements at the places that a sparse tensor of the same shape keeps."""
+    return _conversion["sparse_mask"](self, mask)
 
 
 def _refused(name, words):

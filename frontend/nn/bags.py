@@ -159,7 +159,7 @@ class EmbeddingBag(Module):
 
     def forward(self, input, offsets=None, per_sample_weights=None):
         return embedding_bag(
-            input, self.weight, offsets, self.max_norm, self.norm_type, mode=self.mode,
+            input, self.weight, offsets, self.max_norm, self.norm_type, mode=self.mode, sparse=self.sparse,
             per_sample_weights=per_sample_weights, include_last_offset=self.include_last_offset,
             padding_idx=self.padding_idx,
         )  # fmt: skip

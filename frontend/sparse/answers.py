@@ -16,7 +16,7 @@ from .tensors import Sparse, asked
 
 READS = str.split("""
     dim ndimension numel nelement is_complex is_floating_point is_signed element_size get_device is_same_size
-    is_inference result_type can_cast promote_types typename is_neg is_conj coalesce indices crow_indices col_indices
+    is_inference can_cast promote_types typename is_neg is_conj coalesce indices crow_indices col_indices
     ccol_indices row_indices
 """)
 

@@ -29,6 +29,8 @@ def add(input, other, *, alpha=1):
     if not isinstance(other, Sparse):
         raise RuntimeError(_SPARSE_AND_DENSE)
     _require_one_shape("add", input, other)
+    if isinstance(input, Sparse) and not isinstance(input, SparseTensor) and type(input) is type(other):
+        return add(as_coordinates(input), other, alpha=alpha).to_sparse(layout=input.layout, blocksize=input.blocksize)
     other = as_coordinates(other)
     values = scaled(other._values_kept, alpha)
     if not isinstance(input, Sparse):

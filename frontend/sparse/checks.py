@@ -4,7 +4,7 @@ from ..runtime.state.tensor import Tensor
 
 
 def through_values(func, inputs):
-    """(function, inputs) of the values in place of sparse tensors: the same derivatives, since all others are zeros, which
+    """(function, inputs) of the values in place of sparse tensors. Derivatives are the same: all others are zeros that
     stay zeros."""
     given = tuple([x if not isinstance(x, Tensor) or x.is_strided else x._values_kept for x in inputs])
 

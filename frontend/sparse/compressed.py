@@ -55,6 +55,11 @@ class CompressedTensor(Sparse):
         """The sizes of a block; (1, 1) for elements."""
         return tuple(self._values_kept.shape[1:3]) if self._layout in BLOCKS else (1, 1)
 
+    @property
+    def blocksize(self):
+        """The sizes of a block; None of a layout without blocks."""
+        return self.block if self._layout in BLOCKS else None
+
     def sparse_dim(self):
         """2: rows and columns have indices."""
         return 2

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..compiler.dtypes import bool_, int64
 from ..creation import zeros
-from ..placement import layout as layout_kind
 from ..placement import sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
 from ..runtime.state.tensor import tensor_of
 from . import coordinates
@@ -71,12 +70,8 @@ def _in_blocks(dense, block):
 
 
 # --- sparse -----------------------------------------------------------------------------------------------------------
-def to_sparse(self, *args, layout=None, blocksize=None, dense_dim=None, sparse_dim=None):
+def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=None):
     """By coordinates, or in another layout: x.to_sparse(), x.to_sparse(sparse_dim), x.to_sparse(layout=..., ...)."""
-    if args and isinstance(args[0], layout_kind):
-        layout, *args = args
-    if args:
-        sparse_dim = args[0]
     layout = sparse_coo if layout is None else layout
     if sparse_dim is not None and layout is not sparse_coo:
         raise RuntimeError(f"to_sparse: sparse_dim is for layout=weft.sparse_coo, got {layout!r}")
@@ -108,7 +103,7 @@ def to_coordinates(self, sparse_dim=None):
     if not (0 < n_sparse <= self.ndim or self.ndim == n_sparse == 0):
         raise RuntimeError(f"sparse_dim argument must be in >=1, <={self.ndim} but got {n_sparse}")
     array = self.detach().numpy()
-    kept = (array != 0).reshape(*array.shape[:n_sparse], -1).any(-1)
+    kept = (array != 0).any(tuple(range(n_sparse, self.ndim)))
     indices = np.array(kept.nonzero(), np.int64).reshape(n_sparse, -1) if n_sparse else np.zeros((0, 1), np.int64)
     return at_places(self, indices, True)
 

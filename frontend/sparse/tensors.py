@@ -18,6 +18,7 @@ Functions ask such a tensor by its `__torch_function__` (frontend/overriding.py)
 import numpy as np
 
 from ..compiler.ops.table import Meta
+from ..doors import open_doors
 from ..overriding import off
 from ..placement import sparse_coo
 from ..runtime.eager.node import leaf_edge
@@ -25,6 +26,7 @@ from ..runtime.eager.sparse_cotangents import WrongLayout
 from ..runtime.state.references import is_held
 from ..runtime.state.size import Size
 from ..runtime.state.tensor import Tensor, tensor_of
+from ..watched_classes import opened
 
 _new = object.__new__
 # What autograd asks of a tensor: the class has properties in their place, but native code looks for these.
@@ -43,6 +45,8 @@ class Sparse(Tensor):
 
     def _hold(self, values, shape):
         """Be a tensor of this shape with these values."""
+        if not opened:
+            open_doors()
         for name, initial in (("_requires_grad", False), ("_grad", None), ("_node", None), ("_accumulator", None)):
             _KEPT[name].__set__(self, initial)
         self._data = self._frame = self._storage = self._base = self._shown_grad = None

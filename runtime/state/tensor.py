@@ -86,8 +86,7 @@ class Tensor(metaclass=TensorType):
         "__dict__",
         "__weakref__",
     )
-    weak = False  # a tensor decides dtypes; a Python number does not
-    is_strided = True  # its elements are in an array; of sparse ones (frontend/sparse/) those that are kept
+    weak, is_strided = False, True  # it decides dtypes, as no Python number does; all its elements are in an array
     __array_priority__ = 1000
 
     def __new__(cls, array=(), *sizes):
