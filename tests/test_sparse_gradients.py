@@ -80,6 +80,17 @@ def test_what_is_made_of_values_is_no_leaf():
         s.detach().requires_grad_().mul_(2)
 
 
+def test_the_gradient_of_elements_of_one_place():
+    """It is coalesced, as in PyTorch: each element of a place has the gradient of their sum."""
+    s = weft.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (2, 2), requires_grad=True)
+    (s.to_dense() * 3).sum().backward()
+    assert s.grad.indices().tolist() == [[0], [1]] and s.grad.values().tolist() == [3.0]
+    with pytest.raises(NotImplementedError, match="x.grad = x.grad \\* 2"):
+        s.grad.zero_()
+    s.grad = s.grad * 2
+    assert s.grad.values().tolist() == [6.0]
+
+
 def test_hooks_see_sparse_gradients():
     s, seen = weft.eye(2).to_sparse().requires_grad_(), []
     s.register_hook(lambda g: seen.append(g) or g * 2)
@@ -131,6 +142,40 @@ def test_of_functions_of_users():
     w = weft.ones(3, 1, requires_grad=True)
     weft.nn.functional.embedding(weft.tensor([1]), Scaled.apply(w), sparse=True).sum().backward()
     assert w.grad.is_sparse and w.grad.to_dense().flatten().tolist() == [0.0, 2.0, 0.0]
+
+
+def test_functions_of_users_take_and_give_sparse_tensors():
+    class Product(weft.autograd.Function):
+        @staticmethod
+        def forward(ctx, s, d):
+            ctx.save_for_backward(s, d)
+            return s @ d, s * 2
+
+        @staticmethod
+        def backward(ctx, of_product, of_twice):
+            s, d = ctx.saved_tensors
+            assert of_twice.is_sparse
+            return (of_product @ d.t()) + of_twice * 2, s.t() @ of_product
+
+    v, d = values(weft).requires_grad_(), values(weft, 1, 6).reshape(3, 2).requires_grad_()
+
+    def function(v, d):
+        product, twice = Product.apply(sparse(v), d)
+        assert twice.is_sparse and twice.requires_grad
+        return product, twice.to_dense()
+
+    assert gradcheck(function, (v, d)) and gradgradcheck(function, (v, d))
+
+    class Made(weft.autograd.Function):
+        @staticmethod
+        def forward(ctx, v):
+            return sparse(v)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient.sparse_mask(sparse(v.detach()))._values()
+
+    assert gradcheck(lambda v: Made.apply(v).to_dense(), v)
 
 
 def test_gather_and_bags():

@@ -11,7 +11,7 @@ To read its source, start at tensors.py.
 
 from ..public import of_module
 from ..reference import document
-from . import answers, conversion, printing
+from . import answers, conversion, functions, printing
 from .creation import spdiags
 from .products import addmm, mm, sampled_addmm
 from .reducing import log_softmax, softmax
@@ -38,6 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 conversion.attach()
+functions.attach()
 printing.attach()
 answers.fill()
 document("sparse", __name__)

@@ -43,7 +43,7 @@ def grad(outputs, inputs, grad_outputs=None, *args, **kwargs):
     inputs = _as_list(inputs)
     cotangents = _cotangents(outputs, grad_outputs)
     found = dense_grad([_inner(x) for x in _as_list(outputs)], [_inner(x) for x in inputs], cotangents, *args, **kwargs)
-    return tuple(x._with(g) if isinstance(x, Sparse) and g is not None else g for x, g in zip(inputs, found))
+    return tuple(x.gradient_of(g) if isinstance(x, Sparse) and g is not None else g for x, g in zip(inputs, found))
 
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, inputs=None):

@@ -37,6 +37,7 @@ class CompressedTensor(Sparse):
 
     def become(self, other):
         """Be the same as another tensor of the shape: what changes in place do."""
+        self.require_own()
         self._meta = other._meta
         self._values_kept, self._shown_grad = other._values_kept, None
         self._layout, self._starts, self._others = other._layout, other._starts, other._others

@@ -27,6 +27,7 @@ from ..runtime.state.references import is_held
 from ..runtime.state.size import Size
 from ..runtime.state.tensor import Tensor, tensor_of
 from ..watched_classes import opened
+from . import coordinates
 
 _new = object.__new__
 # What autograd asks of a tensor: the class has properties in their place, but native code looks for these.
@@ -39,7 +40,7 @@ asked = {}  # layout -> {name of a function: what it does}; answers.py fills it
 class Sparse(Tensor):
     """What sparse tensors of all layouts share."""
 
-    __slots__ = ("_values_kept", "_shown_grad")
+    __slots__ = ("_values_kept", "_shown_grad", "_is_shown")
     is_strided = False
     is_cpu = True
 
@@ -50,7 +51,7 @@ class Sparse(Tensor):
         for name, initial in (("_requires_grad", False), ("_grad", None), ("_node", None), ("_accumulator", None)):
             _KEPT[name].__set__(self, initial)
         self._data = self._frame = self._storage = self._base = self._shown_grad = None
-        self._vid = -1
+        self._vid, self._is_shown = -1, False
         self._meta = Meta(tuple(shape), values.dtype)
         self._values_kept = values
 
@@ -187,9 +188,22 @@ class Sparse(Tensor):
         gradient = self._values_kept._grad
         if gradient is None:
             return None
-        if self._shown_grad is None or self._shown_grad._values_kept is not gradient:
-            self._shown_grad = self._with(gradient)
-        return self._shown_grad
+        shown = self._shown_grad
+        if shown is None or shown[0] is not gradient:
+            shown = self._shown_grad = gradient, self.gradient_of(gradient)
+            shown[1]._is_shown = True
+        return shown[1]
+
+    def gradient_of(self, values):
+        """The gradient of this tensor whose values, element by element, are these."""
+        return self._with(values)
+
+    def require_own(self):
+        """NotImplementedError before a change in place of what shows the gradient of a sparse tensor."""
+        if self._is_shown:
+            raise NotImplementedError(
+                "the gradient of a sparse tensor is not changed in place: assign another one, x.grad = x.grad * 2"
+            )
 
     @property
     def grad(self):
@@ -209,7 +223,7 @@ class Sparse(Tensor):
         """A hook on the values sees their gradient as one of this tensor."""
 
         def on_values(gradient):
-            replaced = hook(None if gradient is None else self._with(gradient))
+            replaced = hook(None if gradient is None else self.gradient_of(gradient))
             if replaced is None:
                 return None
             if not replaced.is_strided and replaced.sparse_dim() != self.sparse_dim():
@@ -298,8 +312,19 @@ class SparseTensor(Sparse):
     def _with(self, values):
         return SparseTensor.of(self._indices_kept, values, self._meta.shape, self._is_rising)
 
+    def gradient_of(self, values):
+        """The gradient of this tensor whose values, element by element, are these: of elements of one place it has the
+        first, since the derivative with respect to the sum is that with respect to each."""
+        if self._is_rising:
+            return self._with(values)
+        places = coordinates.flat(self._indices_kept, self.sparse_sizes)
+        _, first = np.unique(places, return_index=True)
+        indices = np.ascontiguousarray(self._indices_kept[:, first])
+        return SparseTensor.of(indices, values.index_select(0, tensor_of(first)), self._meta.shape, True)
+
     def become(self, other):
         """Be the same as another tensor of the shape: what changes in place do."""
+        self.require_own()
         self._meta = other._meta
         self._values_kept, self._shown_grad = other._values_kept, None
         self._indices_kept, self._is_rising = other._indices_kept, other._is_rising
