@@ -131,7 +131,7 @@ def gradgradcheck(
 
 def _on_strided(func, inputs):
     """The function and its inputs, of which none is sparse."""
-    if any(isinstance(x, Tensor) and not x.is_strided for x in inputs):
+    if any(isinstance(x, Tensor) and not x.has_array for x in inputs):
         return _through_values(func, inputs)
     return func, inputs
 
@@ -167,7 +167,7 @@ def _outputs(func, inputs):
     """The outputs that can have derivatives."""
     result = func(*inputs)
     found = [result] if isinstance(result, Tensor) else list(result)
-    if any(isinstance(x, Tensor) and not x.is_strided for x in found):
+    if any(isinstance(x, Tensor) and not x.has_array for x in found):
         raise ValueError(
             "Sparse output is not supported at gradcheck yet. Please call to_dense(masked_grad=...) on the output of "
             "fn for gradcheck."
@@ -184,7 +184,7 @@ def _gradients(outputs, inputs, cotangents, create_graph=False):
     wanted = [edge_of(x) for x in inputs]
     found = engine.run(roots, retain_graph=True, create_graph=create_graph, wanted=wanted)
     for g in found:
-        if g is not None and not g.is_strided:
+        if g is not None and not g.has_array:
             raise GradcheckError(f"grad is incorrect layout ({g.layout!r} is not weft.strided)")
     return found
 

@@ -21,7 +21,7 @@ class SparseAdam(Optimizer):
         for k in (0, 1):
             require(0 <= betas[k] < 1, f"Invalid beta parameter at index {k}: {betas[k]}")
         super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "maximize": maximize})
-        if any(not p.is_strided for group in self.param_groups for p in group["params"]):
+        if any(not p.has_array for group in self.param_groups for p in group["params"]):
             raise ValueError("SparseAdam requires dense parameter tensors")
 
     def update_group(self, group):

@@ -15,7 +15,7 @@ def has_sparse(optimizer):
 
 
 def _sparse_of(group):
-    return [(p, p._grad) for p in group["params"] if p._grad is not None and not p._grad.is_strided]
+    return [(p, p._grad) for p in group["params"] if p._grad is not None and not p._grad.has_array]
 
 
 def step_with_sparse(optimizer):

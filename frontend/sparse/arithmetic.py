@@ -20,7 +20,7 @@ _SPARSE_AND_DENSE = "add(sparse, dense) is not supported. Use add(dense, sparse)
 
 def is_number(x):
     """A number, or a dense tensor of one without dimensions."""
-    return isinstance(x, (int, float, complex, np.generic)) or isinstance(x, Tensor) and x.is_strided and not x.ndim
+    return isinstance(x, (int, float, complex, np.generic)) or isinstance(x, Tensor) and x.has_array and not x.ndim
 
 
 # --- sums -------------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=N
         raise RuntimeError(f"to_sparse: sparse_dim is for layout=weft.sparse_coo, got {layout!r}")
     if blocksize is not None and layout not in BLOCKS:
         raise RuntimeError(
-            f"to_sparse for {'Strided' if self.is_strided else 'sparse'} to {layout!r} conversion does not use "
+            f"to_sparse for {'Strided' if self.has_array else 'sparse'} to {layout!r} conversion does not use "
             "specified blocksize"
         )
     if layout is strided:

@@ -41,7 +41,7 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None):
 
 def _of_compressed(input, values, axes, keepdim):
     made = sum_(input._with(values).to_sparse(), axes, keepdim)
-    return made if made.is_strided or made.ndim != 2 else made.to_sparse(layout=input.layout)
+    return made if made.has_array or made.ndim != 2 else made.to_sparse(layout=input.layout)
 
 
 def sum_of(input, dim=None, dtype=None):

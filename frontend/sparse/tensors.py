@@ -41,7 +41,7 @@ class Sparse(Tensor):
     """What sparse tensors of all layouts share."""
 
     __slots__ = ("_values_kept", "_shown_grad", "_is_shown")
-    is_strided = False
+    has_array = False
     is_cpu = True
 
     def _hold(self, values, shape):
@@ -226,7 +226,7 @@ class Sparse(Tensor):
             replaced = hook(None if gradient is None else self.gradient_of(gradient))
             if replaced is None:
                 return None
-            if not replaced.is_strided and replaced.sparse_dim() != self.sparse_dim():
+            if not replaced.has_array and replaced.sparse_dim() != self.sparse_dim():
                 raise WrongLayout(
                     f"grad is sparse tensor, but has incorrect sparse_dim {replaced.sparse_dim()}, expected "
                     f"{self.sparse_dim()}"
@@ -381,7 +381,7 @@ class SparseTensor(Sparse):
     # --- what the backward pass asks of a gradient (runtime/eager/engine.py) ------------------------------------------
     def plus(self, other):
         """The sum with a gradient of any layout; dense if that one is."""
-        return asked[sparse_coo]["add"](other if other.is_strided else self, self if other.is_strided else other)
+        return asked[sparse_coo]["add"](other if other.has_array else self, self if other.has_array else other)
 
     def add_to(self, gradient):
         """Add it to a gradient in place."""

@@ -170,7 +170,7 @@ class Sweep:
         """The same at a node of an op to which nobody has attached anything, in short; False of any other."""
         if node.released or watching or cotangents[0] is None or node.hooks is not None:
             return False
-        if not cotangents[0].is_strided:
+        if not cotangents[0].has_array:
             return False
         if node.pre_hooks is not None or node.retained is not None:
             return False
@@ -334,7 +334,7 @@ def _apart(found, given):
     taken, apart = {id(c) for c in given}, []
     for cotangent in found:
         if cotangent is not None and (id(cotangent) in taken or not _is_whole(cotangent)):
-            cotangent = clone(cotangent) if cotangent.is_strided else cotangent.clone()
+            cotangent = clone(cotangent) if cotangent.has_array else cotangent.clone()
         taken.add(id(cotangent))
         apart.append(cotangent)
     return apart
@@ -461,7 +461,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _add_to_gradient(leaf, cotangents, create_graph):
-    if not cotangents[0].is_strided or leaf._grad is not None and not leaf._grad.is_strided:
+    if not cotangents[0].has_array or leaf._grad is not None and not leaf._grad.has_array:
         add_sparse(leaf, cotangents, create_graph)
     elif leaf._grad is None:
         leaf._grad = cotangents[0] if create_graph else _owned(cotangents)
@@ -502,7 +502,7 @@ def is_owned(cotangents):
 
 def _is_whole(cotangent):
     """Whether it is no view, and lies in memory in its order."""
-    if not cotangent.is_strided:
+    if not cotangent.has_array:
         return cotangent.is_whole()
     plain = cotangent._base is None and not cotangent._requires_grad
     return plain and (cotangent._data is None or cotangent._data.flags.c_contiguous)

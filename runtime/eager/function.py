@@ -159,7 +159,7 @@ def _check_dirty(context, args, outputs):
 
 
 def _connected(facts, context, args, outputs):
-    sparse = next((x for x in (*args, *outputs) if isinstance(x, Tensor) and not x.is_strided), None)
+    sparse = next((x for x in (*args, *outputs) if isinstance(x, Tensor) and not x.has_array), None)
     if sparse is not None:
         return sparse.connected(_connected, facts, context, args, outputs)
     if state.frame is not None:

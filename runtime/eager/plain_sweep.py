@@ -39,7 +39,7 @@ def _has_run(sweep, pending, waiting, leaves, accumulate):
             captured[id(node), 0] = cotangent
         if not reach.get(node):  # one that a call has gone over to in this very pass is take_one's too
             return False
-    if cotangent is None or not cotangent.is_strided or (results := recording.quick(node, cotangent)) is None:
+    if cotangent is None or not cotangent.has_array or (results := recording.quick(node, cotangent)) is None:
         return False
     waiting.pop()
     del pending[node]

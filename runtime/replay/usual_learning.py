@@ -27,7 +27,8 @@ def usual_frame(frame, structure, types):
     if frame.needed is None or frame.is_interim:  # what replays run is not there yet
         return None
     recording.not_replayed = reason_against(frame)
-    if not all(getattr(kind, "is_strided", True) for kind in types):
+    if not all(getattr(kind, "has_array", True) for kind in types):
+        recording.not_replayed = "a sparse tensor is among its arguments", frame.step.line
         recording.not_replayed = "a sparse tensor is among its arguments", frame.step.line
     if recording.not_replayed is not None:
         return None

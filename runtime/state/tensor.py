@@ -86,7 +86,10 @@ class Tensor(metaclass=TensorType):
         "__dict__",
         "__weakref__",
     )
-    weak, is_strided = False, True  # it decides dtypes, as no Python number does; all its elements are in an array
+    weak, has_array = (
+        False,
+        True,
+    )  # it decides dtypes, as no number does; its elements are in an array, of sparse ones not
     __array_priority__ = 1000
 
     def __new__(cls, array=(), *sizes):
