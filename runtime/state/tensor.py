@@ -86,10 +86,7 @@ class Tensor(metaclass=TensorType):
         "__dict__",
         "__weakref__",
     )
-    weak, has_array = (
-        False,
-        True,
-    )  # it decides dtypes, as no number does; its elements are in an array, of sparse ones not
+    weak, has_array = False, True  # it decides dtypes, as no number does; sparse ones have no array
     __array_priority__ = 1000
 
     def __new__(cls, array=(), *sizes):
