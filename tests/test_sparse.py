@@ -1,6 +1,7 @@
 """Sparse tensors: what they are, what functions make of them, and what PyTorch makes of the same."""
 
 import copy
+import io
 import pickle
 import subprocess
 import sys
@@ -146,6 +147,15 @@ def test_copies_and_pickles():
             assert twin.layout is s.layout and twin.is_leaf and twin.requires_grad
             assert twin.to_dense().equal(s.to_dense())
         assert copy.deepcopy(s).grad.to_dense().equal(s.grad.to_dense())
+
+
+def test_files():
+    for make in (lambda x: x.to_sparse(), *LAYOUTS.values()):
+        s, file = make(weft.arange(6.0).reshape(2, 3)).requires_grad_(), io.BytesIO()
+        weft.save({"adjacency": s, "other": weft.ones(1)}, file)
+        file.seek(0)
+        twin = weft.load(file)["adjacency"]
+        assert twin.layout is s.layout and twin.requires_grad and twin.to_dense().equal(s.to_dense())
 
 
 def test_in_modules():

@@ -108,6 +108,10 @@ class CompressedTensor(Sparse):
             shape = (*(size // by for size, by in zip(shape, self.block)), *self.block)
         return SparseTensor.of(self.places(), self._same_values(), shape, self._layout in ROWS)
 
+    def parts(self):
+        """What a file has of it: where rows begin, columns, values, sizes, requires_grad."""
+        return self._starts, self._others, self._values_kept.detach().numpy(), self._meta.shape, self.requires_grad
+
     def __reduce_ex__(self, protocol):
         array = np.ascontiguousarray(self._values_kept.detach().numpy())
         return rebuilt, (self._layout, self._starts, self._others, array, self._meta.shape, self.requires_grad)

@@ -74,7 +74,7 @@ class Sparse(Tensor):
 
     @property
     def array(self):
-        raise NotImplementedError(_unknown("this", self.layout))
+        raise NotImplementedError(_unknown("an array of all elements", self.layout))
 
     def apply_op(self, op, operands, attributes):
         raise NotImplementedError(_unknown(op.name, self.layout))
@@ -396,6 +396,10 @@ class SparseTensor(Sparse):
         return values._data.flags.c_contiguous and self._indices_kept.flags.c_contiguous
 
     # --- files and text -----------------------------------------------------------------------------------------------
+    def parts(self):
+        """What a file has of it: indices, values, sizes, requires_grad."""
+        return self._indices_kept, self._values_kept.detach().numpy(), self._meta.shape, self.requires_grad
+
     def __reduce_ex__(self, protocol):
         array = np.ascontiguousarray(self._values_kept.detach().numpy())
         return rebuilt, (self._indices_kept, array, self._meta.shape, self._is_rising, self.requires_grad)
