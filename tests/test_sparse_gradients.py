@@ -71,6 +71,25 @@ def test_a_sparse_leaf_has_a_gradient_of_its_places(layout):
     assert gradcheck(lambda s: s.to_dense().sin(), s)
 
 
+def test_hooks_run_as_anywhere_in_any_backward():
+    s = weft.eye(2).to_sparse().requires_grad_()
+    s.register_hook(lambda g: g * 2 + g)
+    (found,) = weft.autograd.grad([s * 1], [s], [weft.eye(2)])
+    assert found.values().tolist() == [3.0, 3.0]
+    weft.autograd.backward([s * 1], [s.detach()])
+    assert s.grad.values().tolist() == [3.0, 3.0]
+
+
+def test_a_layer_takes_sparse_features():
+    layer, x = nn.Linear(3, 2), weft.tensor([[0.0, 2, 0], [1, 0, 0]])
+    found = layer(x.to_sparse())
+    assert found.allclose(layer(x)) and weft.nn.functional.linear(x, layer.weight.to_sparse()).allclose(
+        x @ layer.weight.t()
+    )
+    found.sum().backward()
+    assert layer.weight.grad.tolist() == [[1.0, 2.0, 0.0]] * 2
+
+
 def test_what_is_made_of_values_is_no_leaf():
     v = values(weft).requires_grad_()
     s = sparse(v)

@@ -5,6 +5,7 @@ A function that is in no table is a NotImplementedError. `READS` are those that 
 
 from ..autograd import backward as dense_backward
 from ..autograd import grad as dense_grad
+from ..overriding import off
 from ..placement import sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from ..runtime.state.tensor import Tensor
 from ..tensor_types import cast_method_names
@@ -73,6 +74,11 @@ def tolist(input):
     raise RuntimeError("tolist: a sparse tensor is no list of numbers; write x.to_dense().tolist()")
 
 
+def conjugate_transposed(input):
+    made = shapes.t(input)
+    return made._with(made._values_kept.conj()) if made.dtype.is_complex else made
+
+
 def truth(input):
     if input.numel() != 1:
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
@@ -103,19 +109,23 @@ _SHARED = {
     **dict.fromkeys(("new", "new_zeros", "new_empty"), new),
     **dict.fromkeys(("pin_memory", "cpu", "resolve_conj", "resolve_neg", "positive", "__pos__"), arithmetic.itself),
     **{name: arithmetic.of_type(name) for name, _ in cast_method_names()},
+    **{name: arithmetic.elsewhere(name) for name in ("cuda", "xpu", "ipu", "hpu", "mtia")},
     "rsub": arithmetic.rsub, "neg_": arithmetic.changing(arithmetic.neg), "zero_": arithmetic.zero_,
     "copy_": arithmetic.copy_, "to": arithmetic.to, "type": arithmetic.type_, "any": arithmetic.any_,
     "type_as": lambda input, other: arithmetic.to(input, other.dtype),
     **dict.fromkeys(("mm", "spmm", "dsmm"), products.mm), "mv": products.mv, "bmm": products.bmm,
-    "addmm": products.addmm, "addmv": products.addmv, "sum": reducing.sum_, "sparse_mask": sparse_mask,
-    **dict.fromkeys(("norm", "old_norm"), reducing.norm), "grad": grad, "backward": backward, "item": shapes.item,
+    "addmm": products.addmm, "linear": products.linear, "addmv": products.addmv, "sum": reducing.sum_,
+    "sparse_mask": sparse_mask,
+    **dict.fromkeys(("norm", "old_norm"), reducing.norm), "grad": grad, "backward": backward,
+    **dict.fromkeys(("item", "__float__", "__int__", "__complex__"), shapes.item),
     "is_contiguous": is_contiguous, "numpy": numpy, "__array__": numpy, "tolist": tolist, "__bool__": truth,
     "detach_": detach_, "clone": lambda input, **options: input.clone(**options), "detach": lambda x: x.detach(),
 }  # fmt: skip
 _BY_COORDINATES = {
     "softmax": reducing.softmax, "log_softmax": reducing.log_softmax, "t": shapes.t,
     **dict.fromkeys(("transpose", "swapaxes", "swapdims"), shapes.transpose), "permute": shapes.permute,
-    **dict.fromkeys(("T", "mT"), shapes.t), "unsqueeze": shapes.unsqueeze, "squeeze": shapes.squeeze,
+    **dict.fromkeys(("T", "mT"), shapes.t), "H": conjugate_transposed, "unsqueeze": shapes.unsqueeze,
+    "squeeze": shapes.squeeze,
     **dict.fromkeys(("reshape", "view", "flatten", "view_as", "reshape_as"), shapes.no_reshape),
     "select": shapes.select, "index_select": shapes.index_select, "narrow": shapes.narrow,
     "narrow_copy": shapes.narrow, "__getitem__": shapes.getitem, "unbind": shapes.unbind,
@@ -146,7 +156,8 @@ def _reading(name):
     function = vars(Tensor).get(name)
 
     def read(input, *args, **kwargs):
-        return function(input, *args, **kwargs)
+        with off():
+            return function(input, *args, **kwargs)
 
     return read
 

@@ -193,6 +193,16 @@ def of_type(name):
     return function
 
 
+def elsewhere(name):
+    """A method that moves to another device, of which there is none."""
+
+    def function(input, *args, **kwargs):
+        getattr(input._values_kept, name)(*args, **kwargs)
+        return input
+
+    return function
+
+
 def type_(input, dtype=None, non_blocking=False):
     """In another type; without one, the name of PyTorch's class for its own."""
     if dtype is None:

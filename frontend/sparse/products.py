@@ -119,6 +119,12 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     return (input if beta == 1 else input * beta) + product
 
 
+def linear(input, weight, bias=None):
+    """input @ weight.T + bias of a sparse matrix: (n, in), (out, in), (out,) -> (n, out)."""
+    product = mm(input, weight.t())
+    return product if bias is None else product + bias
+
+
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """beta * input + alpha * (mat @ vec)."""
     product = mv(mat, vec)

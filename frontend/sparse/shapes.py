@@ -202,6 +202,8 @@ def _joined_dense(tensors, axis, sizes, shape):
 
 def stack(tensors, dim=0, **_):
     """Sparse tensors along a new dimension."""
+    if not all(isinstance(x, SparseTensor) for x in tensors):
+        raise RuntimeError("Stacking sparse tensors, but a dense one was found among them")
     return cat([unsqueeze(x, dim) for x in tensors], dim)
 
 

@@ -65,10 +65,10 @@ class Sparse(Tensor):
         name = getattr(function, "name", None) or function.__name__
         layout = next(x.layout for x in _leaves(args, kwargs) if isinstance(x, Sparse))
         known = asked[layout].get(name)
-        with off():
-            if known is not None:
-                return known(*args, **(kwargs or {}))
-            if function.__name__ in ("__get__", "__set__"):
+        if known is not None:
+            return known(*args, **(kwargs or {}))
+        if function.__name__ in ("__get__", "__set__"):
+            with off():
                 return function(*args, **(kwargs or {}))
         raise NotImplementedError(_unknown(name, layout))
 
