@@ -6,6 +6,10 @@ What they need (frontend/sparse/) is imported when a tensor is converted: few pr
 from .compiler.later import later
 
 PUBLIC = []
+METHODS = str.split("""
+    ccol_indices coalesce col_indices crow_indices dense_dim indices row_indices sparse_dim sparse_mask to_sparse
+    to_sparse_bsc to_sparse_bsr to_sparse_csc to_sparse_csr values
+""")
 _conversion = {
     name: later(f"sparse.conversion:{name}")
     for name in str.split("to_sparse to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc sparse_mask")

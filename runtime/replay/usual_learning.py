@@ -29,7 +29,6 @@ def usual_frame(frame, structure, types):
     recording.not_replayed = reason_against(frame)
     if not all(getattr(kind, "has_array", True) for kind in types):
         recording.not_replayed = "a sparse tensor is among its arguments", frame.step.line
-        recording.not_replayed = "a sparse tensor is among its arguments", frame.step.line
     if recording.not_replayed is not None:
         return None
     kinds = [None if issubclass(kind, Tensor) else kind for kind in types]
