@@ -11,9 +11,7 @@ from operator import attrgetter
 from threading import RLock
 
 from ...compiler.ops.arithmetic import add
-from ...compiler.ops.view import clone
 from ..state.modes import state, watch_again, watching
-from ..state.references import is_held
 from ..state.tensor import Tensor
 from .anomaly import run_checked
 from .deep import elsewhere, is_too_deep
@@ -21,6 +19,7 @@ from .frame_walks import Walking, flags_of
 from .gate import apply_inplace
 from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, Node, TensorHook, adding, require_not_freed
 from .node_queue import Queue
+from .owned import apart, owned
 from .parts import has_added
 from .plain_sweep import run_nodes
 from .reach import WANTED, behind, leading_to, reach
@@ -123,7 +122,7 @@ class Sweep:
         if self.wanted is None:
             return None
         found = [self.captured[(id(node), index)] for node, index in self.wanted]
-        return found if self.create_graph else _apart(found, [cotangent for _, cotangent in self.roots])
+        return found if self.create_graph else apart(found, [cotangent for _, cotangent in self.roots])
 
     def _run_nodes(self):
         frame, queue = state.frame, self.queue
@@ -329,17 +328,6 @@ def noted(outputs, cotangents, inputs, retain_graph, create_graph, run, accumula
     return Walking(frame.recorded(), operands, flags).noted(run)
 
 
-def _apart(found, given):
-    """Gradients that share memory with nothing, as a program's results do."""
-    taken, apart = {id(c) for c in given}, []
-    for cotangent in found:
-        if cotangent is not None and (id(cotangent) in taken or not _is_whole(cotangent)):
-            cotangent = clone(cotangent) if cotangent.has_array else cotangent.clone()
-        taken.add(id(cotangent))
-        apart.append(cotangent)
-    return apart
-
-
 def sweep_in_python(pending, waiting, leaves, reach, retain_graph, take_one, add_up):
     """Run all nodes that something arrives at."""
     while waiting or leaves:
@@ -464,45 +452,8 @@ def _add_to_gradient(leaf, cotangents, create_graph):
     if not cotangents[0].has_array or leaf._grad is not None and not leaf._grad.has_array:
         add_sparse(leaf, cotangents, create_graph)
     elif leaf._grad is None:
-        leaf._grad = cotangents[0] if create_graph else _owned(cotangents)
+        leaf._grad = cotangents[0] if create_graph else owned(cotangents)
     elif create_graph:
         leaf._grad = add(leaf._grad, cotangents[0])
     else:
         apply_inplace(add, leaf._grad, (leaf._grad, cotangents[0]), {})
-
-
-def _owned(cotangents):
-    """A gradient that nothing else can change: the only cotangent itself if just this list holds it, and its call's if
-    it is pending; else a copy."""
-    if is_owned(cotangents):
-        return cotangents[0]
-    if not is_held(cotangents, 0) and _is_all_of_its_base(cotangents[0]):
-        # As a derivative of `view` leaves it: a tensor of the memory like any other.
-        cotangents[0]._base = None
-        return cotangents[0]
-    return clone(cotangents[0])
-
-
-def _is_all_of_its_base(cotangent):
-    """Whether it is a view of all elements, in their order, of memory that nobody else knows but its base, which nobody
-    else holds."""
-    storage, bases = cotangent._storage, [cotangent._base]
-    if bases[0] is None or is_held(bases, 0, known=1) or storage is None or storage.exposed:
-        return False
-    array, whole = cotangent._data, bases[0]._data
-    is_all = array is not None and whole is not None and array.size == whole.size and array.flags.writeable
-    others = [x for x in storage.living_sharers() if x is not cotangent and x is not bases[0]]
-    return is_all and array.flags.c_contiguous and not others and not cotangent._requires_grad
-
-
-def is_owned(cotangents):
-    """Whether just this list holds the only cotangent in it, and its call if it is pending, and it is no view."""
-    return not is_held(cotangents, 0, known=cotangents[0]._data is None) and _is_whole(cotangents[0])
-
-
-def _is_whole(cotangent):
-    """Whether it is no view, and lies in memory in its order."""
-    if not cotangent.has_array:
-        return cotangent.is_whole()
-    plain = cotangent._base is None and not cotangent._requires_grad
-    return plain and (cotangent._data is None or cotangent._data.flags.c_contiguous)
