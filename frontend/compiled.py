@@ -223,7 +223,7 @@ class CompiledFunction(Trials):
         if captures or asked_classes or self._recordings.get(signature) is not None:
             return NOT_STARTED
         result = self._many.call(signature, self._function, args, kwargs, self._after_many)
-        if result is not NOT_STARTED:
+        if result is not NOT_STARTED and self._ways:
             self._took(args, kwargs, None)
         return result
 

@@ -8,6 +8,7 @@ from collections import ChainMap
 from functools import cached_property
 
 from ..code import jit, threads
+from .formulas import function_of, with_formulas
 from .places import Places
 from .program import Program, outputs_of, pools_of
 from .sizes import Instance, said_of
@@ -21,6 +22,8 @@ class ResizedProgram(Program):
     def __init__(self, of_many):
         self.of_many, self._sizes = of_many, of_many.numbers
         self._open, code = of_many.code
+        told = [with_formulas(self._open[key]) for key in ("extents", "arena", "worker_bytes")]
+        self._told = function_of(told, tuple(of_many.numbers))
         super().__init__(self.meta, jit.link(code))
 
     def take_sizes(self, meta):
@@ -32,14 +35,11 @@ class ResizedProgram(Program):
         self._sizes = numbers
         for name in _OF_SIZES:
             vars(self).pop(name, None)
-        self.tell_extents(self._value_of("extents"))
+        extents, arena_bytes, worker_bytes = self._told(**numbers)
+        self.tell_extents(extents)
         if self.has_team:
-            threads.reserve_scratch(self._value_of("worker_bytes"))
-        self.set_arena(self._value_of("arena"))
-
-    def _value_of(self, key):
-        fill = self._open.filler(key)
-        return self._open[key] if fill is None else fill(self._sizes)
+            threads.reserve_scratch(worker_bytes)
+        self.set_arena(arena_bytes)
 
     @cached_property
     def meta(self):

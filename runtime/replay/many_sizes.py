@@ -22,13 +22,13 @@ from copy import copy
 import numpy as np
 
 from ...compiler.extent import evaluate
+from ..programs.formulas import condition_of, function_of
 from ..programs.opening import Formula
 from ..programs.recording import INPUT, Recording, Step, ValueMeta
 from ..programs.resized import ResizedProgram
 from ..state.attributes import same_attributes
 from ..state.tensor import Tensor
 from . import native_words
-from .formulas import condition_of, function_of
 from .frame_usual import NOT_STARTED, UsualFrame
 from .many_words import SizeWords
 from .native_records import words_of_entry

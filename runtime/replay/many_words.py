@@ -4,11 +4,9 @@ and writes, and of results (native_words.py), written at once for other sizes.""
 import numpy as np
 
 from ...compiler import dtypes
-from ...compiler.extent import marked
-from ..programs.opening import Formula
+from ..programs.formulas import function_of, has_formula, times, with_formulas
 from ..state.aligned import is_large, new_array
 from . import native_words as t
-from .formulas import function_of, has_formula, times
 from .native_records import ProgramWords, fill_table, words_of_argument
 
 # Where the address of lengths and strides is among the words of an argument, and of what a program reads.
@@ -51,11 +49,11 @@ class SizeWords:
         stable = usual.expectation.known
         rows = [k for k, vid in enumerate(program.inputs) if vid not in stable]
         for row, k in enumerate(rows):
-            shape, name, strides, _ = _with_formulas(open_meta["places"][k])
+            shape, name, strides, _ = with_formulas(open_meta["places"][k])
             if has_formula(shape) or has_formula(strides):
                 size = dtypes.dtype_named(name).numpy.itemsize
                 self._note(changing, row, 2 + _LENGTHS, _lengths(shape, strides, size))
-        outputs = [(row, *_with_formulas(one)) for row, one in enumerate(open_meta["outputs"])]
+        outputs = [(row, *with_formulas(one)) for row, one in enumerate(open_meta["outputs"])]
         self._outputs = [(row, tuple(shape), name) for row, shape, name in outputs if has_formula(shape)]
         for row, shape, _ in self._outputs:
             self._note(live, row, t.SHAPE, list(shape))
@@ -75,14 +73,6 @@ class SizeWords:
             pools.append([new_array(shape, dtype) if is_large(shape, dtype) else None for _ in range(2)])
             live[row, t.POOL] = id(pools[-1])
         self._pools = pools
-
-
-def _with_formulas(thing):
-    """What is said of a program for many sizes, whose extents are texts there."""
-    if isinstance(thing, str):
-        text = marked(thing)
-        return thing if text is None else Formula(text)
-    return [_with_formulas(x) for x in thing] if isinstance(thing, (list, tuple)) else thing
 
 
 def _lengths(shape, strides, itemsize):

@@ -11,9 +11,9 @@ from ...compiler.ops import OWN
 from ...compiler.ops.parts import PARTS_AT
 from ...compiler.ops.table import Meta
 from ...compiler.shapes import contiguous_strides
+from ..programs.formulas import has_formula
 from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, NUMBER_DTYPES, UPDATE
 from ..programs.sizes import in_scope, reason_of
-from .formulas import has_formula
 
 
 class Refused(Exception):

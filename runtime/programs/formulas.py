@@ -1,9 +1,9 @@
-"""Nested containers in which Formulas (runtime/programs/opening.py) stand for what follows from sizes, as functions of
+"""Nested containers in which Formulas (opening.py) stand for what follows from sizes, as functions of
 these: written out, because they run before every call of other sizes."""
 
-from ...compiler.extent import LEAST, remade
+from ...compiler.extent import LEAST, marked, remade
 from ...compiler.polynomial import arithmetic
-from ..programs.opening import Formula
+from .opening import Formula
 
 _COMPARISONS = "<", "<=", "=="
 _CONTAINERS = dict, list, tuple
@@ -13,6 +13,14 @@ def has_formula(thing):
     if isinstance(thing, Formula):
         return True
     return isinstance(thing, _CONTAINERS) and any(map(has_formula, thing.values() if type(thing) is dict else thing))
+
+
+def with_formulas(thing):
+    """What is said of a program for many sizes, whose extents are texts there."""
+    if isinstance(thing, str):
+        text = marked(thing)
+        return thing if text is None else Formula(text)
+    return [with_formulas(x) for x in thing] if isinstance(thing, (list, tuple)) else thing
 
 
 def times(x, y):
