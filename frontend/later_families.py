@@ -48,7 +48,7 @@ def join(family):
 
 
 def join_all():
-    for family in {*FAMILY_OF_FUNCTION.values()}:
+    for family in dict.fromkeys((*FAMILY_OF_FUNCTION.values(), *FAMILY_OF_METHOD.values())):
         join(family)
 
 
