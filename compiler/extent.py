@@ -16,21 +16,18 @@ and then the program is compiled for that number. So an Extent is no int, though
 an int's digits, and nobody would know.
 """
 
-import ast
 import operator
 import re
 from contextlib import contextmanager
-from functools import lru_cache
 from itertools import combinations
 from math import prod
 
 from .plain import Plain
-from .polynomial import divided, polynomial_text, value_of, without
+from .polynomial import divided, evaluate, polynomial_text, value_of, without
 
 # Sizes 0 and 1 mean other things (nothing, broadcasting); they are always compiled for.
 LEAST = 2
 _MARKED = "⟦([^⟧]*)⟧"
-_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 _COMPARISONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq}
 
 
@@ -346,12 +343,6 @@ def marked(text):
     return found and found[1]
 
 
-def evaluate(polynomial, n):
-    """The number that a polynomial in text is for n; or for several extents, given by name. It is an extent where they
-    are."""
-    return _evaluated(_parsed(polynomial), n)
-
-
 def remade(thing, items):
     """A list or tuple of the class of another. Classes of tuples are not asked what they hold: sizes may be extents, or
     none where they are to be told."""
@@ -404,21 +395,6 @@ def hold(guards, n):
 def agree(guards, n):
     """The same, for any n."""
     return all(_COMPARISONS[c](evaluate(text, n), 0) == answer for text, c, answer in guards)
-
-
-@lru_cache(maxsize=4096)
-def _parsed(polynomial):
-    return ast.parse(polynomial, mode="eval").body
-
-
-def _evaluated(node, n):
-    if isinstance(node, ast.BinOp):
-        return _OPERATORS[type(node.op)](_evaluated(node.left, n), _evaluated(node.right, n))
-    if isinstance(node, ast.UnaryOp):
-        return -_evaluated(node.operand, n)
-    if isinstance(node, ast.Name):
-        return n[node.id] if isinstance(n, dict) else n
-    return node.value
 
 
 # --- polynomials ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """From a recorded graph to LLVM IR text with a memory plan: the list of passes.
 
-    graph -> decompose -> join parts -> widen -> legalize -> simplify -> cut first -> settle -> fuse -> schedule
-    -> lower -> sums in blocks -> plan memory -> share -> emit
+    graph -> decompose -> join parts -> widen -> legalize -> simplify -> cut first -> settle -> fuse, and again with
+    what other groups compute again -> schedule -> lower -> sums in blocks -> plan memory -> share -> emit
 
 `compile_graph` is the driver; the passes are pure functions and never print.
 """
@@ -11,6 +11,7 @@ from functools import partial, reduce
 from itertools import accumulate
 from math import prod
 
+from .again import compute_again
 from .cut_first import cut_first
 from .decompose import decompose
 from .emit.builder import Module
@@ -138,9 +139,21 @@ def scheduled(graph, target, show=lambda stage, thing: None):
     parted, cutting = cut_first(simple)
     settled, fourth = settle(parted)
     show("simplified", settled)
-    fusion = fuse(settled, target.sums_apart)
+    fusion, fifth = _fused(settled, target)
     show("fusion", fusion)
-    return reduce(follow, (joining, widening, second, third, cutting, fourth), first), schedule(fusion)
+    return reduce(follow, (joining, widening, second, third, cutting, fourth, fifth), first), schedule(fusion)
+
+
+def _fused(settled, target):
+    """(the Fusion of a settled graph, or of one in which some values are computed again, and the trace to that)."""
+    fusion = fuse(settled, target.sums_apart)
+    found = compute_again(fusion)
+    if found is not None:
+        other = fuse(found[0], target.sums_apart)
+        # Values stand elsewhere now, and other groups may have come of it.
+        if len(other.groups) <= len(fusion.groups):
+            return other, found[1]
+    return fusion, settled.values
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,14 @@
 """Polynomials in several unknowns: a product of unknowns, as a sorted tuple, -> its coefficient, none of them 0."""
 
+import ast
+from functools import lru_cache
 from math import prod
+
+_ARITHMETIC = (
+    ast.Expression, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.UnaryOp, ast.USub, ast.Name, ast.Load,
+    ast.Constant,
+)  # fmt: skip
+_NO_BUILTINS = {"__builtins__": {}}
 
 
 def value_of(terms, numbers):
@@ -48,3 +56,26 @@ def polynomial_text(terms):
     """The text of a polynomial: tuple of unknowns -> coefficient."""
     parts = ["*".join([str(c), *unknowns]) for unknowns, c in sorted(terms.items(), reverse=True)]
     return "+".join(parts) or "0"
+
+
+@lru_cache(maxsize=4096)
+def _compiled(polynomial):
+    """(its code, the names in it)"""
+    code = compile(arithmetic(polynomial), "<polynomial>", "eval")
+    return code, code.co_names
+
+
+def arithmetic(polynomial):
+    """The text of a polynomial, which is Python of nothing but arithmetic. ValueError of another text: files on disk
+    have them, which others may have written."""
+    for node in ast.walk(ast.parse(polynomial, mode="eval")):
+        if isinstance(node, ast.Constant) and type(node.value) is not int or not isinstance(node, _ARITHMETIC):
+            raise ValueError(f"{polynomial!r} is no polynomial")
+    return polynomial
+
+
+def evaluate(polynomial, n):
+    """The number that a polynomial in text is for n; or for several extents, given by name. It is an extent where they
+    are."""
+    code, names = _compiled(polynomial)
+    return eval(code, _NO_BUILTINS, n if isinstance(n, dict) else dict.fromkeys(names, n))

@@ -25,7 +25,7 @@ _MOST_OPS = 4
 
 def sink(reads, group_of, most_ops):
     """{number of a value: the group that it moves to}; groups have at most `most_ops` ops afterwards."""
-    users = _users(reads)
+    users = users_of(reads)
     stored = set(reads.exists)
     for number, found in users.items():
         if any(group_of.get(u.number) is not group_of[number] for u, _ in found):
@@ -47,7 +47,7 @@ def sink(reads, group_of, most_ops):
     return moved
 
 
-def _users(reads):
+def users_of(reads):
     """{number of a node: (node that reads it, Read) pairs}."""
     users = {v.number: [] for v in reads.graph.values if reads.is_node[v.number]}
     for value in reads.graph.values:
@@ -81,7 +81,7 @@ def _cone(value, home, reads, users, stored):
         if len(cone) == _MOST_OPS or not _may_move(v, home, reads, users):
             return []
         cone.append(v)
-        for base in _made_from(v, reads):
+        for base in made_from(v, reads):
             if base in cone or base in pending or base.op is INPUT or base.number in stored:
                 continue
             if any(u not in cone for u, _ in users[base.number]):
@@ -90,7 +90,7 @@ def _cone(value, home, reads, users, stored):
     return cone
 
 
-def _made_from(value, reads):
+def made_from(value, reads):
     """The inputs and nodes that an op reads."""
     bases = [r.access.base for r in reads.by_value[value.number]]
     return [b for b in bases if b.op is INPUT or reads.is_node[b.number]]
@@ -98,7 +98,7 @@ def _made_from(value, reads):
 
 def _saves(value, cone, target, reads, group_of):
     """Whether the value, written and read, is more than what the other kernel has to read for it."""
-    outside = {b for v in cone for b in _made_from(v, reads) if b not in cone}
+    outside = {b for v in cone for b in made_from(v, reads) if b not in cone}
     known = {r.access.base for v in target.values for r in reads.by_value[v.number]}
     is_made_here = any(b.op is not INPUT and group_of[b.number] is group_of[value.number] for b in outside)
     return is_made_here and sum(b.dtype.size_bytes for b in outside - known) < 2 * value.dtype.size_bytes
@@ -110,8 +110,8 @@ def _may_move(value, home, reads, users):
     own = reads.by_value[value.number]
     # Numbers and positions are made anew by every kernel that reads them, if its loops need not be cut for that: one
     # that reduces all elements in one run has no place for a row that is repeated.
-    made_from = [r for r in own if r.access.base.op is INPUT or reads.is_node[r.access.base.number]]
-    around = [*made_from, *(read for _, read in users[value.number])]
+    given = [r for r in own if r.access.base.op is INPUT or reads.is_node[r.access.base.number]]
+    around = [*given, *(read for _, read in users[value.number])]
     return (
         is_cheap
         and home.level.get(value.number) == "full"

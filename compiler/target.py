@@ -10,7 +10,7 @@ of fused multiply-adds, and nothing else is contracted. A processor without a fu
 Times are rough, of one core of the machine that docs/architecture.md names; they only decide what threads share.
 """
 
-from .plain import Plain
+from .plain import Plain, changed
 
 # Of a cache line: what is aligned, tiles of transposed operands, and what one thread gets at least, so that no line is
 # written by two. No vector is longer.
@@ -52,7 +52,7 @@ class Target(Plain):
     __slots__ = str.split(
         "name vector_bytes sweep_bytes n_registers memory_ns gather_ns costs_ns flops_per_ns bytes_per_ns "
         "block_bytes blocks short_row wait_ns move_ns_per_byte large_ns part_ns few_columns many_rows sums_apart "
-        "converts_halves warp most_warps block_warps"
+        "converts_halves stores_masked_slowly warp most_warps block_warps"
     )
 
     def __init__(
@@ -77,6 +77,7 @@ class Target(Plain):
         many_rows=512,
         sums_apart=False,
         converts_halves=False,
+        stores_masked_slowly=False,
         warp=0,
         most_warps=0,
         block_warps=0,
@@ -112,6 +113,8 @@ class Target(Plain):
         self.sums_apart = sums_apart
         # Whether every such processor has instructions that convert vectors of float16.
         self.converts_halves = converts_halves
+        # Whether some such processors take dozens of cycles for a store of some lanes.
+        self.stores_masked_slowly = stores_masked_slowly
         # Of a GPU: threads that work in step, each of which is one lane; how many warps there are at most, and in a
         # block.
         self.warp = warp
@@ -169,8 +172,11 @@ AVX2 = Target(
     gather_ns=5.0,
     costs_ns={"cheap": 0.2, "divide": 3.0, "function": 4.0},
     flops_per_ns={"f32": 100, "f64": 50},
+    stores_masked_slowly=True,
     blocks=Blocks(packed_bytes=1 << 18, turned_bytes=2048, small_bytes=1 << 15, rows=48, columns=512, few_rows=64),
 )
+# Most such processors, from x86-64-v3 on.
+AVX2_WITH_HALVES = changed(AVX2, name="AVX2+F16C", converts_halves=True)
 # A warp is one vector of 32 lanes, which is also how many lanes sums have (emit/reduce.py), so sums have the bits they
 # have on a CPU. Costs are those of a core: they decide only whether sums are cut in blocks.
 GPU = Target(
@@ -198,9 +204,11 @@ GPU = Target(
 WIDEST = AVX512
 
 
-def target_for(float_lanes):
-    """The Target whose vectors hold so many float32."""
-    return AVX512 if 4 * float_lanes >= AVX512.vector_bytes else AVX2
+def target_for(float_lanes, converts_halves=False):
+    """The Target whose vectors hold so many float32. converts_halves: whether it has instructions for float16."""
+    if 4 * float_lanes >= AVX512.vector_bytes:
+        return AVX512
+    return AVX2_WITH_HALVES if converts_halves else AVX2
 
 
 def targets_of_kernels(target):

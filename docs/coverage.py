@@ -18,7 +18,7 @@ TARGET = Path(__file__).parent / "coverage.md"
 SAMPLES = Path(__file__).parent / "coverage_samples.json"
 SECTIONS = str.split("""
     nn nn.functional nn.init nn.utils nn.utils.rnn nn.utils.parametrizations optim optim.lr_scheduler optim.swa_utils
-    linalg special fft distributions autograd autograd.functional func utils.data testing nn.Module
+    linalg special fft sparse distributions autograd autograd.functional func utils.data testing nn.Module
 """)
 YES, NO, NONE = "yes", "missing", "-"
 # They are rounded elsewhere than in PyTorch: differences.md.

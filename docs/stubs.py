@@ -198,8 +198,8 @@ RESULTS = {
     **dict.fromkeys(str.split("allclose equal can_cast __bool__ __contains__"), BOOL),
     **dict.fromkeys(
         str.split(
-            "numel nelement dim ndimension get_num_threads get_num_interop_threads initial_seed seed element_size "
-            "data_ptr storage_offset get_device __len__ __int__ __index__ __hash__"
+            "numel nelement dim ndimension sparse_dim dense_dim get_num_threads get_num_interop_threads initial_seed "
+            "seed element_size data_ptr storage_offset get_device __len__ __int__ __index__ __hash__"
         ),
         INT,
     ),

@@ -44,6 +44,7 @@ MODULES = {
     "autograd": "autograd/__init__",
     "autograd.functional": "autograd/functional",
     "random": "random",
+    "sparse": "sparse/__init__",
     "amp": "amp/__init__",
     "utils.checkpoint": "utils/checkpoint",
     "visualize": "visualize/__init__",

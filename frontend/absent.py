@@ -43,7 +43,7 @@ _REFUSED = {
     "_inductor": _NO_INTERPRETER, "_dynamo": _NO_INTERPRETER, "compiler": _NO_INTERPRETER,
     "ops": "weft's ops are in weft.compiler.ops",
     "classes": _NO_INTERPRETER, "library": "ops are added as docs/adding_an_op.md says", "ao": _DENSE,
-    "quantization": _DENSE, "sparse": _DENSE, "nested": _DENSE, "masked": _DENSE,
+    "quantization": _DENSE, "nested": _DENSE, "masked": _DENSE,
     "Tensor.index": "dimensions are numbers, and no objects", "linalg.common_notes": "a text for PyTorch's manual",
     "nn.functional.scaled_mm": _NO_BYTES, "nn.functional.scaled_grouped_mm": _NO_BYTES, "chalf": _NO_HALVES,
     "autograd.NestedIOFunction": "PyTorch's raises: autograd.Function takes its place",
@@ -56,9 +56,9 @@ _REFUSED = {
 }  # fmt: skip
 # The same for names of one kind, among functions, methods and optimizers.
 _KINDS_REFUSED = [
-    (r"(is_|to_)?(sparse|mkldnn|padded)_?.*|(ccol|crow|col|row)_indices.*|coalesce|hsp?mm|ssp.*", _DENSE),
-    (r"(de)?quantize.*|q_.*|QU?Int.*|per_(channel|tensor)_.*|qscheme|int_repr|Sparse.*|dense_dim", _DENSE),
-    (r"(indices|values)(_copy)?|saddmm|smm|native_norm|resize_as_sparse_", _DENSE),
+    (r"(is_|to_)?(mkldnn|padded)_?.*|.*_indices_copy|hsp?mm|ssp.*", _DENSE),
+    (r"(de)?quantize.*|q_.*|QU?Int.*|per_(channel|tensor)_.*|qscheme|int_repr", _DENSE),
+    (r"(indices|values)_copy|saddmm|smm|native_norm|resize_as_sparse_|sparse_resize_.*", _DENSE),
     (r"choose_qparams_optimized|empty_quantized|bit", _DENSE),
     (r"hash_tensor", "weft has no unsigned integers of 64 bits"),
     (r"batch_norm_stats|profiler_allow_.*", _OTHER_DEVICES),

@@ -10,6 +10,7 @@ from time import perf_counter
 
 from .array_arguments import taking_arrays
 from .compile_options import is_compiled
+from .compiler.later import later
 from .contest import ALL_FOLLOWED, NEVER, timed
 from .decorated import reduced
 from .dynamic import openings
@@ -115,6 +116,7 @@ class CompiledFunction(Trials):
         self._recordings = Recordings()
         self._warned = set()  # what has been said of them
         self._dynamic, self._sizes = dynamic, None if dynamic is False else Sizes(Loops())
+        self._many = None  # what was learned of calls with sizes that are new (many_learning.py), once there are some
         self._begin_trials()
         self._counted = None  # how often it was called, if it is not known to last
         self._is_eager = is_eager  # for good, by the name of a backend
@@ -188,6 +190,10 @@ class CompiledFunction(Trials):
     def _call(self, tried, args, kwargs):
         """A call that does not begin like the one that was expected."""
         tensors = []
+        if self._many is not None and self._many.found:
+            result = self._of_many_sizes(args, kwargs)
+            if result is not NOT_STARTED:
+                return result
         recording = self._recording_of(args, kwargs, tensors)
         if recording is None or recording.has_failed and not captures:
             return self._function(*args, **kwargs)
@@ -211,6 +217,25 @@ class CompiledFunction(Trials):
             return ways.run(ways.eager, self._function, args, kwargs)
         return ways.run(ways.followed, self._follow, (recording, tensors, args, kwargs))
 
+    def _of_many_sizes(self, args, kwargs):
+        """The call as one like others but for its sizes, or NOT_STARTED."""
+        signature = self._signature_of(args, kwargs, [])
+        if captures or asked_classes or self._recordings.get(signature) is not None:
+            return NOT_STARTED
+        result = self._many.call(signature, self._function, args, kwargs, self._after_many)
+        if result is not NOT_STARTED and self._ways:
+            self._took(args, kwargs, None)
+        return result
+
+    def _after_many(self, many, leaves):
+        usual = many.usual
+        has_departed = bool(usual.departed.value)
+        if has_departed:
+            ended = usual.ended_by()
+            usual.make_ready()
+            self._learn(ended, usual.structure, list(map(type, leaves)))
+        self._many.went(many, has_departed)
+
     def _follow(self, recording, tensors, args, kwargs):
         frame, began = Frame(recording), perf_counter()
         structure, types = arguments_of(args, kwargs)
@@ -228,6 +253,9 @@ class CompiledFunction(Trials):
     def _learn(self, ended, structure, types):
         """A call with such arguments ended in this frame. Returns the UsualFrame for calls like it, or None."""
         if isinstance(ended, Frame):
+            if ended.end_program is not None and ended.end_program.of_many is not None:
+                self._many = self._many or _many_learned()
+                self._many.learn(ended, structure, types)
             ended = usual_frame(ended, structure, types)
         if ended is not None:
             ended.recording.use(ended)
@@ -253,12 +281,16 @@ class CompiledFunction(Trials):
 
     def _recording_of(self, args, kwargs, tensors):
         """The recording for these arguments, whose tensors are collected; None if this call is not recorded."""
-        signature = (flattened(args, tensors), flattened(kwargs, tensors), state.grad_enabled, state.default_dtype)
+        signature = self._signature_of(args, kwargs, tensors)
         if asked_classes and (asked := [type(x) for x in tensors if type(x) in asked_classes]):
             signature += (tuple(asked),)
             with off():
                 return self._recording(signature, tensors)
         return self._recording(signature, tensors)
+
+    @staticmethod
+    def _signature_of(args, kwargs, tensors):
+        return flattened(args, tensors), flattened(kwargs, tensors), state.grad_enabled, state.default_dtype
 
     def _recording(self, signature, tensors):
         recording = self._recordings.get(signature)
@@ -314,7 +346,8 @@ class CompiledFunction(Trials):
             self(*args, **kwargs)
         cost_of_a_read = functools.partial(seconds_of_a_read, _always_replayed)
         return explain(self._name, self._recordings, verbose, self._sizes, cost_of_a_read, self._why_eager(),
-                       () if self._whole is None else self._whole.lines(self._ways), self._given)  # fmt: skip
+                       () if self._whole is None else self._whole.lines(self._ways), self._given,
+                       self._many)  # fmt: skip
 
     def finish_compiling(self):
         """With background=True: wait until the programs that calls so far have asked for are there. (The next call may
@@ -367,6 +400,7 @@ class CompiledFunction(Trials):
         return f"<weft.compile of {self._name}: {len(self._recordings)} signature(s)>"
 
 
+_many_learned = later("runtime.replay.many_learning:ManyLearned")
 OptimizedModule = CompiledFunction  # PyTorch's name of it, by which programs know it
 set_compile(CompiledFunction)
 _listening = []  # lists that get every function of which something is recorded

@@ -94,11 +94,13 @@ def explain(
     why_eager=None,
     of_python=(),
     function=None,
+    many=None,
 ):
-    lines = _head(name, recordings.values(), seconds_of_a_read, function)
+    lines = _head(name, recordings.values(), seconds_of_a_read, function, many is not None and many.n_calls > 0)
     if why_eager is not None:
         lines.append(f"calls run eagerly, {why_eager}")
     lines += of_python
+    lines += many.lines() if many is not None else []
     often = sorted(recordings.items(), key=lambda pair: -pair[1].calls)
     for signature, recording in _some(often, verbose):
         lines += _recording_lines(signature, recording, verbose)
@@ -150,7 +152,7 @@ def _postponed():
     return None
 
 
-def _head(name, recordings, seconds_of_a_read, function):
+def _head(name, recordings, seconds_of_a_read, function, takes_new_sizes):
     found, n_replayed = breaks(recordings, function), sum(bool(r.replays) for r in recordings)
     is_replayed = n_replayed == len(recordings) and runs_later(function) is None
     if found:
@@ -158,7 +160,7 @@ def _head(name, recordings, seconds_of_a_read, function):
         head = f"{'yes, in parts' if is_replayed else 'no'}: {len(found)} break(s)"
     elif not recordings:
         head = "not called yet"
-    elif is_replayed:
+    elif is_replayed or takes_new_sizes:
         head = "yes"
     elif n_replayed:
         head = f"yes, for {n_replayed} of {len(recordings)} signatures; the others wait for three calls that are alike"

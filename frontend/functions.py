@@ -7,6 +7,7 @@ import numpy as np
 
 from .casting import lowered
 from .compiler.dtypes import bool_, result_type, uint8
+from .compiler.later import later
 from .compiler.ops import (
     TABLE,
     arithmetic,
@@ -289,14 +290,17 @@ def outer(input, vec2):
     return reshape(input, -1, 1) * vec2
 
 
+_sparse_gather = later("sparse.lookups:gather")
+
+
 # --- positions ------------------------------------------------------------------------------------------------------
 def gather(input, dim, index, *, sparse_grad=False):
     if input.__class__ is not Tensor:
         tensor_of("gather", input)
     if index.__class__ is not Tensor:
         tensor_of("gather", index, "index")
-    if sparse_grad:
-        raise NotImplementedError("gather: sparse_grad=True would make a sparse gradient, and tensors here are dense")
+    if sparse_grad and input.requires_grad and state.grad_enabled:
+        return _sparse_gather(input, dim, index)
     if not index.numel():
         # Positions that are not there may be of any type, in any dimensions.
         return reshape(reshape(input, -1)[:0], index.shape)

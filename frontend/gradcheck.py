@@ -10,14 +10,18 @@ import warnings
 import numpy as np
 
 from .compiler.dtypes import complex128, float64
+from .compiler.later import later
 from .complex_numbers import view_as_real
 from .creation import randn_like, zeros_like
 from .forward_ad import dual_level, make_dual, unpack_dual
 from .iterables import listed
 from .runtime.eager import engine
 from .runtime.eager.node import edge_of
+from .runtime.eager.sparse_cotangents import WrongLayout
 from .runtime.state.modes import enable_grad
 from .runtime.state.tensor import Tensor, tensor_of
+
+_through_values = later("sparse.checks:through_values")
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
@@ -55,7 +59,7 @@ def gradcheck(
     """
     if not (check_forward_ad or check_backward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
-    inputs = tuple(listed(inputs))
+    func, inputs = _on_strided(func, tuple(listed(inputs)))
     _check_inputs(inputs)
     try:
         _check(func, inputs, eps, (rtol, atol), nondet_tol, check_backward_ad, check_forward_ad)
@@ -63,7 +67,7 @@ def gradcheck(
             _check_missing_cotangents(func, inputs)
         if check_forward_ad and check_undefined_grad:
             _check_zero_tangents(func, inputs, [x for x in inputs if isinstance(x, Tensor) and x.requires_grad])
-    except GradcheckError:
+    except (GradcheckError, WrongLayout):
         if raise_exception:
             raise
         return False
@@ -90,7 +94,7 @@ def gradgradcheck(
     masked=False,
 ):
     """gradcheck of the gradient, as a function of inputs and cotangents `grad_outputs` (drawn if not given)."""
-    inputs = tuple(listed(inputs))
+    func, inputs = _on_strided(func, tuple(listed(inputs)))
     _check_inputs(inputs)
     if grad_outputs is None:
         # With gradients: the function may look whether its values require them.
@@ -125,6 +129,13 @@ def gradgradcheck(
     )
 
 
+def _on_strided(func, inputs):
+    """The function and its inputs, of which none is sparse."""
+    if any(isinstance(x, Tensor) and not x.has_array for x in inputs):
+        return _through_values(func, inputs)
+    return func, inputs
+
+
 def _spread(x):
     """The same values with gaps between them."""
     wide = x.detach().unsqueeze(-1).expand(*x.shape, 2).contiguous()
@@ -144,7 +155,7 @@ def _check_inputs(inputs):
                 "fail if all the inputs are not of double precision floating point.",
                 stacklevel=3,
             )
-        if any(stride == 0 and size > 1 for stride, size in zip(x.stride(), x.shape)):
+        if x.numel() and any(stride == 0 and size > 1 for stride, size in zip(x.stride(), x.shape)):
             raise RuntimeError(
                 f"The {k}th input has a dimension with stride 0. gradcheck only supports inputs that are "
                 "non-overlapping to be able to compute the numerical gradients correctly. You should call .contiguous "
@@ -156,6 +167,11 @@ def _outputs(func, inputs):
     """The outputs that can have derivatives."""
     result = func(*inputs)
     found = [result] if isinstance(result, Tensor) else list(result)
+    if any(isinstance(x, Tensor) and not x.has_array for x in found):
+        raise ValueError(
+            "Sparse output is not supported at gradcheck yet. Please call to_dense(masked_grad=...) on the output of "
+            "fn for gradcheck."
+        )
     # The parts of a complex output are outputs.
     found = [view_as_real(x) if isinstance(x, Tensor) and x.dtype.is_complex else x for x in found]
     return [x for x in found if isinstance(x, Tensor) and x.dtype.is_floating_point]
@@ -166,7 +182,11 @@ def _gradients(outputs, inputs, cotangents, create_graph=False):
     pairs = [(out, c) for out, c in zip(outputs, cotangents) if out.requires_grad]
     roots = [(edge_of(out), c) for out, c in pairs]
     wanted = [edge_of(x) for x in inputs]
-    return engine.run(roots, retain_graph=True, create_graph=create_graph, wanted=wanted)
+    found = engine.run(roots, retain_graph=True, create_graph=create_graph, wanted=wanted)
+    for g in found:
+        if g is not None and not g.has_array:
+            raise GradcheckError(f"grad is incorrect layout ({g.layout!r} is not weft.strided)")
+    return found
 
 
 def _check(func, inputs, eps, tolerances, nondet_tol, backward, forward):

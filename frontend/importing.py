@@ -11,6 +11,7 @@ from importlib.machinery import ModuleSpec
 from .absent import is_known, sentence
 from .compiler.dtypes import DType
 from .paths import PATHS, PathModule, sources_of
+from .placement import layout
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor
 from .tensor_types import TensorType
@@ -114,6 +115,7 @@ class as_torch:
 _PRINTED = [
     (Size, "__repr__", lambda size: f"torch.Size({list(size)})"),
     (DType, "__repr__", lambda dtype: f"torch.{dtype.name}"),
+    (layout, "__repr__", lambda kind: f"torch.{kind.name}"),
     (TensorType, "__str__", lambda kind: f"torch.{kind.__name__}"),
 ]
 

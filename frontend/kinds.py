@@ -44,6 +44,9 @@ QUICK = frozenset(
 # What a wrong argument leads to, some lines later.
 _TROUBLE = (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError, ZeroDivisionError)
 _MOST_KNOWN = 1 << 10
+# Asking native code costs as much as a few lines of Python. After so many calls in a row that it did not know, because
+# sizes are others every time, it is asked in one call of so many, until it knows one.
+_MANY_UNKNOWN, _ASKED_OF = 256, 16
 _NOTHING = frozenset()  # is known of a function that has not been called
 _NESTED = (list, tuple, dict)
 _HOUSE = __name__.partition(".")[0]
@@ -52,17 +55,19 @@ _HOUSE = __name__.partition(".")[0]
 def door(name, function):
     """The function, which says of an argument of a wrong kind what it is called and what kind it has to be. name: its
     path without "weft."; a method's is that of the function."""
-    known, place = _NOTHING, marks.place_of(function)
+    known, place, unknown = _NOTHING, marks.place_of(function), 0
 
     def checked(*args, **kwargs):
-        nonlocal known
-        if place not in hopeless:
+        nonlocal known, unknown
+        if place not in hopeless and (unknown < _MANY_UNKNOWN or unknown % _ASKED_OF == 0):
             try:
                 found = marks.answer(place, args, kwargs)
             except Exception:  # noqa: BLE001 - the function does the same, and its error says more
                 found = None
             if found is not None:
+                unknown = 0
                 return found
+        unknown += 1
         key = (*map(type, args), *kwargs, *map(type, kwargs.values())) if kwargs else (*map(type, args),)
         if key not in known:
             known = _look(name, function, args, kwargs, known, key)

@@ -369,6 +369,11 @@ def _set_data(self, value):
     """Take over the memory of another tensor; shape and dtype may change. Autograd does not see it."""
     if not isinstance(value, Tensor):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}; use weft.tensor(...)")
+    if not value.has_array:
+        raise RuntimeError(
+            "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor type: "
+            f"this one is dense, the other one {value.layout!r}; write value.to_dense()"
+        )
     if self._requires_grad and not value.dtype.is_differentiable:
         raise RuntimeError(
             "data set to a tensor that requires gradients must be floating point or complex dtype, "

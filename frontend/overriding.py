@@ -9,6 +9,7 @@
 Which functions ask, and from when on, is in doors.py.
 """
 
+from contextlib import nullcontext
 from types import MethodType
 
 from .compiler.dtypes import DType
@@ -35,7 +36,9 @@ def has_say(kind):
     if kind in PLAIN:
         return False
     own = getattr(kind, OWN, None)
-    return own is not None and own is not disabled and not (issubclass(kind, Tensor) and is_own(kind))
+    # Weft's own classes of tensors have one if they define it.
+    inherited = getattr(own, "__func__", None) is by_default
+    return own is not None and own is not disabled and not (inherited and is_own(kind))
 
 
 def is_own(kind):
@@ -104,7 +107,11 @@ def hand_over(public, asked, args, kwargs):
     """What the open mode, or a class of the arguments `asked`, gives in place of public(*args, **kwargs). TypeError if
     nobody has an answer. A compiled call stands by."""
     kinds, modes = tuple(map(type, asked)), state.function_modes
-    back = step_out(f"{NOT_NOW} ({', '.join(k.__name__ for k in kinds or map(type, modes))})")
+    # Weft's own classes do nothing but ops of tensors that a call may record.
+    if modes or not all(map(is_own, kinds)):
+        back = step_out(f"{NOT_NOW} ({', '.join(k.__name__ for k in kinds or map(type, modes))})")
+    else:
+        back = nullcontext()
     try:
         if modes and state.asked_off < ALL:
             state.function_modes = modes[:-1]

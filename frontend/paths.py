@@ -125,7 +125,7 @@ _TABLE = [
 # takes half the time without them.
 LAZY = {
     *("amp", "autograd", "distributed", "distributions", "fft", "func", "futures", "hub", "linalg", "nn", "optim"),
-    *("special", "utils"),
+    *("sparse", "special", "utils"),
 }
 # Functions of lists of tensors (foreach.py) by the operands they have; those of one and two have a form in place.
 FOREACH_OF_ONE = """
@@ -163,6 +163,13 @@ _LATER = [
     ("printing", "get_printoptions printoptions set_printoptions"),
     ("scaling", "GradScaler"),
     ("serialization", "load save"),
+    (
+        "sparse.creation",
+        """
+        sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor
+        sparse_csr_tensor
+        """,
+    ),
     ("storages", "TypedStorage UntypedStorage"),
     ("tracers", "SymBool SymFloat SymInt"),
     ("underscored", "_standard_gamma _weight_norm _shape_as_tensor _dim_arange _softmax _log_softmax _unique _unique2"),
@@ -261,6 +268,14 @@ LATER_FAMILIES = {
         "new_empty_strided",
     ),
     "differentiating": ("", "", "backward"),
+    "layouts": (
+        "",
+        "",
+        """
+        ccol_indices coalesce col_indices crow_indices dense_dim indices row_indices sparse_dim sparse_mask to_sparse
+        to_sparse_bsc to_sparse_bsr to_sparse_csc to_sparse_csr values
+        """,
+    ),
     "draws": ("binomial poisson", "", "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ random_"),
     "matrices": (
         "lobpcg lu_unpack matrix_rank pca_lowrank svd_lowrank",

@@ -10,12 +10,17 @@ from .runtime.state.device import require_cpu
 
 
 class layout:
-    """How elements are kept: `weft.strided`, in an array with strides, is the one weft has."""
+    """How elements are kept: `weft.strided`, in an array with strides, or one of those of sparse tensors (sparse/)."""
 
     __slots__ = ("name",)
 
     def __init__(self, name):
         self.name = name
+
+    @property
+    def word(self):
+        """As errors call it: Strided, Sparse, SparseCsr."""
+        return "Sparse" if self is sparse_coo else "".join(part.capitalize() for part in self.name.split("_"))
 
     def __repr__(self):
         return f"weft.{self.name}"
@@ -31,7 +36,6 @@ class memory_format(layout):
 
 
 strided = layout("strided")
-# To be named and compared: no tensor has one of these.
 sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc = map(
     layout, ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
 )

@@ -86,7 +86,7 @@ def tensor_repr(array, default_dtype=None, requires_grad=False, grad_fn_name=Non
         suffixes.append("requires_grad=True")
     if tangent is not None:
         suffixes.append(f"tangent={tangent}")
-    return _with_suffixes(prefix + body, suffixes, indent=len(prefix))
+    return with_suffixes(prefix + body, suffixes, indent=len(prefix))
 
 
 def _suffixes(array, default_dtype):
@@ -101,12 +101,13 @@ def _suffixes(array, default_dtype):
     return suffixes if dtype in implied else [*suffixes, f"dtype={dtype!r}"]
 
 
-def _with_suffixes(text, suffixes, indent):
-    """The suffixes after the text, each on a new line if it does not fit on the last one."""
+def with_suffixes(text, suffixes, indent, begins_line=False):
+    """The suffixes after the text, each on a new line if it does not fit on the last one; begins_line: the first one
+    on a line of its own."""
     # Two columns more than the last line has: PyTorch's count, kept so that lines break at the same places.
     column = len(text) - text.rfind("\n") + 1
-    for suffix in suffixes:
-        if column + len(suffix) + 2 > _OPTIONS.linewidth:
+    for k, suffix in enumerate(suffixes):
+        if begins_line and k == 0 or column + len(suffix) + 2 > _OPTIONS.linewidth:
             text += ",\n" + " " * indent + suffix
             column = indent + len(suffix)
         else:

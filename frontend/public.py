@@ -24,6 +24,10 @@ OWN = {
     "fft": str.split("hfft2 hfftn ihfft2 ihfftn"),
     "distributions": ["LogitRelaxedBernoulli"],
     "testing": ["gradcheck", "gradgradcheck"],
+    "sparse": str.split("""
+        sampled_addmm spdiags BFloat16Tensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor
+        LongTensor ShortTensor
+    """),
     "Generator": str.split("clone_state device get_state initial_seed manual_seed seed set_state"),
     "dtype": str.split("is_complex is_floating_point is_signed itemsize to_complex to_real"),
     "nn.Module": ["training"],

@@ -12,6 +12,7 @@ that begins with its kind:
     ["list", ...] ["tuple", ...] ["dict", [key, value], ...] ["OrderedDict", [key, value], ...]
     ["float", "inf"] ["tensor", member number, requires_grad] ["parameter", member number, requires_grad]
     ["array", member number] ["dtype", name]
+    ["sparse", layout, array of indices, ... values, tuple of sizes, requires_grad]      (the parts of a sparse tensor)
 
 Tensors that are one object are stored once and load as one; tensors that merely share memory become separate.
 
@@ -33,8 +34,9 @@ from collections import OrderedDict, defaultdict
 
 import numpy as np
 
-from . import safetensors
+from . import placement, safetensors
 from .compiler import dtypes
+from .compiler.later import later
 from .nn.parameter import Parameter
 from .placement import check_keywords
 from .runtime.state.device import require_cpu
@@ -43,6 +45,8 @@ from .torch_files import Refusal, read_pickle
 from .type_names import MAP_LOCATION  # noqa: F401 (PyTorch has it here)
 
 _TREE = "weft.json"
+_sparse_coo = later("sparse.creation:sparse_coo_tensor")
+_sparse_compressed = later("sparse.creation:sparse_compressed_tensor")
 _VERSION = 1
 
 
@@ -122,6 +126,8 @@ class _Writer:
             return obj
         if type(obj) is float:
             return obj if math.isfinite(obj) else ["float", repr(obj)]
+        if isinstance(obj, Tensor) and not obj.has_array:
+            return ["sparse", obj.layout.name, *(self.encode(part, where) for part in obj.parts())]
         if isinstance(obj, Tensor):
             kind = "parameter" if isinstance(obj, Parameter) else "tensor"
             return [kind, self.member(obj, obj.detach().array), obj.requires_grad]
@@ -296,6 +302,14 @@ class _Reader:
             self.tensors[number].requires_grad = requires_grad
         return self.tensors[number]
 
+    def read_sparse(self, layout, *parts):
+        """Made as a user makes it, so what does not fit is refused."""
+        *places, values, sizes, requires_grad = [self.decode(part) for part in parts]
+        places = [tensor_of(array) for array in places]
+        make = _sparse_coo if layout == "sparse_coo" else _sparse_compressed
+        options = {} if layout == "sparse_coo" else {"layout": vars(placement)[layout]}
+        return make(*places, tensor_of(values), sizes, requires_grad=requires_grad, **options)
+
     def read_parameter(self, number, requires_grad):
         return self.read_tensor(number, requires_grad, make=lambda array: Parameter(tensor_of(array)))
 
@@ -310,4 +324,5 @@ _READERS = {
     "array": _Reader.read_array,
     "tensor": _Reader.read_tensor,
     "parameter": _Reader.read_parameter,
+    "sparse": _Reader.read_sparse,
 }

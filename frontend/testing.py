@@ -230,6 +230,9 @@ def make_tensor(*shape, dtype, device=None, low=None, high=None, requires_grad=F
     low = -9 if low is None else low
     if dtype is dtypes.bool_:
         return bernoulli(full(shape, 0.5, device=device)).to(dtype)
+    if dtype.is_complex:
+        width = (9 if high is None else high) - low
+        return (rand(shape, dtype=dtype, device=device) * width + complex(low, low)).requires_grad_(requires_grad)
     if not dtype.is_floating_point:
         return randint(int(low), int(10 if high is None else high), shape, dtype=dtype, device=device)
     result = rand(shape, dtype=dtype, device=device) * ((9 if high is None else high) - low) + low

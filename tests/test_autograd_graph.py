@@ -351,8 +351,6 @@ def test_small_things_of_tensors_and_modes():
         (x * 2).sum().backward()
     with pytest.raises(RuntimeError, match="If `is_grads_batched=True`, we interpret the first dimension"):
         weft.autograd.grad(x * 1, x, weft.ones(2, 3).double(), is_grads_batched=True)
-    with pytest.raises(NotImplementedError, match="gather: sparse_grad=True"):
-        x.gather(0, weft.tensor([0]), sparse_grad=True)
     with pytest.warns(FutureWarning, match="Decorating classes is deprecated"):
 
         @weft.no_grad()

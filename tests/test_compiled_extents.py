@@ -20,7 +20,13 @@ from weft.utils.data import DataLoader, TensorDataset
 
 
 @pytest.fixture
-def few(monkeypatch):
+def recorded_anew(monkeypatch):
+    """Every size is: this is about recordings."""
+    monkeypatch.setattr("weft.runtime.replay.many_learning.LEAST_SIZES", float("inf"))
+
+
+@pytest.fixture
+def few(monkeypatch, recorded_anew):
     monkeypatch.setattr(signatures, "MAX_SIGNATURES", 4)
     return 4
 
@@ -359,7 +365,7 @@ def test_a_thousand_batch_sizes_take_few_programs():
         found = f(x)
         if n % 97 == 0:
             assert equal_bits(found, ((x @ x.new_ones(8, 4)).tanh() * 2).sum(0))
-    assert n_compiled(f) <= 3 and len(f.recordings) == signatures.MAX_SIGNATURES
+    assert n_compiled(f) <= 3 and len(f.recordings) <= signatures.MAX_SIGNATURES
     assert all(not r.fallbacks for r in f.recordings)
 
 
@@ -432,7 +438,7 @@ def test_what_a_derivative_reads_is_looked_up_without_asking():
     assert found[0] == found[1] and not scope.guards
 
 
-def test_dynamic_chooses():
+def test_dynamic_chooses(recorded_anew):
     exact = weft.compile(lambda x: x * 2, dynamic=False)
     found = weft.compile(lambda x: x * 2)
     by_keyword = weft.compile(dynamic=True)(lambda x: x * 2)

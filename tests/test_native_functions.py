@@ -8,6 +8,7 @@ import pytest
 
 import weft
 import weft.nn.functional as F
+from weft import kinds
 from weft.runtime.replay import native, native_functions
 from weft.runtime.state import marks
 
@@ -309,3 +310,35 @@ def test_what_detach_gives_stays_cut_off_where_native_code_has_seen_the_call():
     with weft.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
         F.grid_sample(*again).sum().backward()
     assert [t.grad.numpy().tobytes() for t in again] == [t.grad.numpy().tobytes() for t in (image, grid)]
+
+
+def test_many_calls_of_one_function_have_to_come_often_before_they_are_looked_at(monkeypatch):
+    noted, note = [], native_functions._note
+    monkeypatch.setattr(native_functions, "_n_known", {})
+    monkeypatch.setattr(native_functions, "_note", lambda known: noted.append(known) or note(known))
+    x = numbers(5, 4)
+    for n in range(100, 140):
+        for _ in range(20):
+            assert F.pad(x, (0, n)).shape == (5, 4 + n)
+    # Counters are shared: some of these calls have come more often, as far as anybody knows.
+    assert native_functions.FEW_KNOWN <= len(noted) < 2 * native_functions.FEW_KNOWN
+    for _ in range(600):
+        F.pad(x, (0, 139))
+    assert len(noted) < 2 * native_functions.FEW_KNOWN
+    assert F.pad(x, (0, 139)).equal(weft.cat([x, weft.zeros(5, 139)], 1))
+
+
+def test_doors_ask_now_and_then_where_nothing_is_known(monkeypatch):
+    asked, pad = [], kinds.door("nn.functional.pad", lambda x, pad: x)
+    monkeypatch.setattr(marks, "answer", lambda *call: asked.append(call))
+    x = numbers(2, 3)
+    for n in range(kinds._MANY_UNKNOWN):
+        assert pad(x, (0, n)) is x
+    assert len(asked) == kinds._MANY_UNKNOWN
+    for n in range(10 * kinds._ASKED_OF):
+        pad(x, (n, 1))
+    assert len(asked) == kinds._MANY_UNKNOWN + 10
+    monkeypatch.setattr(marks, "answer", lambda *call: asked.append(call) or "known")
+    for _ in range(kinds._ASKED_OF + 20):
+        pad(x, (1, 1))
+    assert pad(x, (1, 1)) == "known" and len(asked) > kinds._MANY_UNKNOWN + 30

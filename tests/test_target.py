@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from backend_models import layer_norm
 
+from weft.compiler.dtypes import float32
+from weft.compiler.graph import Graph
+from weft.compiler.ops import TABLE
 from weft.compiler.pipeline import compile_graph
 from weft.compiler.plain import changed
-from weft.compiler.target import AVX2, AVX512, target_for
+from weft.compiler.target import AVX2, AVX2_WITH_HALVES, AVX512, target_for
 from weft.runtime.code import jit
 
 COMPILER = Path(__file__).parent.parent / "compiler"
@@ -78,8 +81,22 @@ def test_loop_nests_have_the_lanes_of_the_target(target):
 
 
 def test_the_target_is_that_of_the_machine():
-    assert jit.kernel_target() is target_for(jit.target().float_lanes)
-    assert target_for(16) is AVX512 and target_for(8) is AVX2
+    converts_halves = "f16c" in jit.target().features.split()
+    assert jit.kernel_target() is target_for(jit.target().float_lanes, converts_halves)
+    assert target_for(16) is AVX512 and target_for(8) is AVX2 and target_for(8, True) is AVX2_WITH_HALVES
+
+
+def test_halves_are_converted_by_instructions_where_all_processors_of_a_level_have_them():
+    found = [jit.export_target(level).converts_halves for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")]
+    assert found == [False, True, True]
+
+
+def test_whole_vectors_are_stored_where_a_select_leaves_some_lanes_as_they_are():
+    """LLVM makes stores of some lanes of them, which take dozens of cycles on processors without AVX-512."""
+    graph = Graph("extremes")
+    graph.outputs = [TABLE["amax"](graph.input((100, 160), float32), axes=(0,), keepdim=False)]
+    stored = {target.name: "freeze" in compile_graph(graph, target=target).text for target in (AVX2, AVX512)}
+    assert stored == {"AVX2": True, "AVX512": False}
 
 
 PROGRAM = """
@@ -128,5 +145,5 @@ def test_narrower_processors_give_the_same_bits(level, own, tmp_path):
     """x86-64-v3 is AVX2; x86-64-v2 has 16 bytes and no fused multiply-add, for which the C library stands in; x86-64
     is SSE2, with which it computes roundings too."""
     name, *bits = _bits(tmp_path, level)
-    assert name == "AVX2" and bits == own and len(bits) > 4
+    assert name == ("AVX2+F16C" if level == "x86-64-v3" else "AVX2") and bits == own and len(bits) > 4
     assert np.frombuffer(bytes.fromhex(bits[0]), np.float32)[0] > 0

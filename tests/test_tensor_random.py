@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 import weft
+from weft.runtime.state import random
 
 
 def drawn(seed):
@@ -173,3 +174,21 @@ def test_compiled_draws_are_eager_ones():
         weft.manual_seed(seed)
         eager = f.__wrapped__(x)
         assert [y.tolist() for y in compiled] == [y.tolist() for y in eager]
+
+
+@pytest.mark.parametrize("n", [1, 2, 100, 5000])
+@pytest.mark.parametrize("n_different", [1, 7, 1 << 53])
+def test_permutations_of_many_have_the_order_of_the_draws(n, n_different):
+    numbers = np.random.default_rng(n).integers(0, n_different, n) * ((1 << 53) // n_different)
+    # Some differ in their last bit only, for which there is no room beside a position.
+    draws = (numbers + np.arange(n) % 2 * (n_different < 1 << 53)) * 2.0**-53
+    assert random.order_of_many(draws).tolist() == draws.argsort(kind="stable").tolist()
+    assert random.order_of(draws).tolist() == draws.argsort(kind="stable").tolist()
+
+
+def test_a_long_permutation_is_that_of_its_draws():
+    weft.manual_seed(3)
+    order = weft.randperm(20000)
+    weft.manual_seed(3)
+    draws = weft.rand(20000, dtype=weft.float64).numpy()
+    assert order.tolist() == draws.argsort(kind="stable").tolist()

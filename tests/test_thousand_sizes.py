@@ -146,6 +146,6 @@ def test_memory_is_flat():
     sizes = random.Random(1).sample(range(2, 2000), 400)
     before = blocks_after(step, sizes[:250], CASES["perceptron"][1])
     after = blocks_after(step, sizes[250:], CASES["perceptron"][1])
-    assert len(compiled.recordings) == 64
+    assert len(compiled.recordings) <= 64
     # A recording with its program is hundreds of blocks.
     assert after - before < 50 * len(sizes[250:])

@@ -319,6 +319,8 @@ class Builder:
     def store(self, value, pointer, mask=None):
         t = value.type
         if mask is None:
+            # Of what a select leaves as it is in memory LLVM would store the other lanes alone.
+            value = self.emit(t, f"freeze {value}") if t.lanes and self.module.target.stores_masked_slowly else value
             self.lines.append(f"  store {value}, {pointer}, align {t.element_bytes}")
             return
         full = f"llvm.masked.store.{t.mangled}.p0"
@@ -441,11 +443,8 @@ class Builder:
         return self.phi(value.type, [(otherwise, before), (value, last)])
 
     def when_rarely(self, condition, otherwise, compute):
-        """when_value whose branch is marked unlikely.
-
-        Without the mark the register allocator counts the rare path as half of all work: it then spills the constants
-        of the common path to make room for those of the rare one.
-        """
+        """when_value whose branch is marked unlikely. Without the mark the register allocator counts the rare path as
+        half of all work: it then spills the constants of the common path to make room for those of the rare one."""
         weights = ', !prof !{!"branch_weights", i32 1, i32 1000000}'
         return self.when_value(condition, otherwise, compute, weights)
 

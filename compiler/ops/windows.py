@@ -14,9 +14,10 @@ from ..kernels.nest import Nest
 from ..shapes import contiguous_strides
 from . import samples
 from .arithmetic import add
+from .kinds import composite
 from .samples import Sample
 from .source import full
-from .table import Meta, Op, register
+from .table import Meta, Op, OpError, register
 from .view import VIEW, slice_, slice_scatter
 
 
@@ -30,15 +31,60 @@ def padded(x, padding, value=0.0):
     lead = len(x.shape) - len(padding)
     whole = tuple((0, 1, d) for d in x.shape[:lead])
     kept = [(max(-a, 0), 1, d + min(a, 0) + min(b, 0)) for d, (a, b) in zip(x.shape[lead:], padding)]
+    # More may be cut than there is, and something added on the other side.
+    kept = [(first, 1, n) if n > 0 else (0, 1, 0) for first, _, n in kept]
+    shape = (*x.shape[:lead], *(d + a + b for d, (a, b) in zip(x.shape[lead:], padding)))
     if any(a < 0 or b < 0 for a, b in padding):
         x = slice_(x, spec=(*whole, *kept))
     padding = [(max(a, 0), max(b, 0)) for a, b in padding]
     if not any(a or b for a, b in padding):
         return x
-    shape = (*x.shape[:lead], *(d + a + b for d, (a, b) in zip(x.shape[lead:], padding)))
     blank = x.apply_op(full, (value,), {"shape": shape, "dtype": x.dtype})
-    placed = tuple((a, 1, d) for d, (a, _) in zip(x.shape[lead:], padding))
+    placed = tuple((a if n > 0 else 0, 1, n) for (_, _, n), (a, _) in zip(kept, padding))
     return slice_scatter(blank, x, spec=(*whole, *placed))
+
+
+def _padded_infer(operands, attributes, default_float):
+    (x,), padding = operands, attributes["padding"]
+    lead, sizes = len(x.shape) - len(padding), []
+    for axis, (before, after) in enumerate(padding, lead):
+        size = x.shape[axis] + before + after
+        if size < 0:
+            raise OpError(
+                f"pad: The input size {x.shape[axis]}, plus negative padding {before} and {after}, resulted in a "
+                f"negative output size, which is invalid. Check dimension {axis} of your input."
+            )
+        sizes.append(size)
+    return Meta((*x.shape[:lead], *sizes), x.dtype)
+
+
+def _padded_vjp(g, out, x, padding, value):
+    """What was added is cut again, and what was cut is added."""
+    return padded(g, tuple((-before, -after) for before, after in padding))
+
+
+# The same as one op. At least one number of the padding is not 0: else nothing would be computed.
+constant_pad_nd = composite(
+    "constant_pad_nd",
+    _padded_infer,
+    padded,
+    vjp=(_padded_vjp,),
+    on_complex=True,
+    samples=lambda: [
+        Sample((samples.numbers(k, shape),), {"padding": padding, "value": 0.5})
+        for k, (shape, padding) in enumerate(
+            (
+                ((3, 4), ((1, 2),)),
+                ((3, 4), ((0, 1), (2, 0))),
+                ((2, 3, 4), ((1, -1), (-1, 2))),
+                ((3, 4), ((-1, 0), (-1, -2))),
+            )
+        )
+    ],
+    oracle=lambda torch, x, padding, value: torch.nn.functional.pad(
+        x, [n for pair in reversed(padding) for n in pair], value=value
+    ),
+)
 
 
 # --- the windows ------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from ..casting import in_wide
+from ..compiler.dtypes import int64
 from ..compiler.ops import indexing
 from ..compiler.ops.table import OpError
 from ..compiler.storage import convert
@@ -12,10 +13,11 @@ from ..creation import empty
 from ..placing import scatter_reduce
 from ..products import einsum
 from ..runtime.state.modes import no_grad
+from ..runtime.state.said import warn
 from ..runtime.state.tensor import tensor_of
 from ..shaping import expand, reshape, unsqueeze
 from . import init
-from .functional import _limit_rows
+from .functional import _limit_rows, embedding
 from .module import Module
 from .parameter import Parameter
 
@@ -27,6 +29,13 @@ def embedding_bag(
     per_sample_weights=None, include_last_offset=False, padding_idx=None,
 ):  # fmt: skip
     """Sums, means or maxima of rows of weight: one bag per row of input, or from each of the offsets to the next."""
+    if input.dtype.is_floating_point and weight.dtype is int64:
+        warn(
+            "Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input, ...)` is "
+            "deprecated, and should now be `embedding_bag(input, weight, ...)`.",
+            stacklevel=2,
+        )
+        input, weight = weight, input
     _check_bag(input, weight, offsets, mode, per_sample_weights)
     if max_norm is not None:
         _limit_rows(weight, input, max_norm, norm_type)
@@ -35,7 +44,7 @@ def embedding_bag(
     if padding_idx is not None:
         kept = (flat != padding_idx % weight.shape[0]).array.nonzero()[0]
         flat, bags = flat[tensor_of(kept)], bags[kept]
-    rows = indexing.embedding(weight, flat)
+    rows = embedding(flat, weight, sparse=sparse)
     if per_sample_weights is not None:
         factors = reshape(per_sample_weights, -1)
         rows = rows * unsqueeze(factors if kept is None else factors[tensor_of(kept)], 1)
@@ -150,7 +159,7 @@ class EmbeddingBag(Module):
 
     def forward(self, input, offsets=None, per_sample_weights=None):
         return embedding_bag(
-            input, self.weight, offsets, self.max_norm, self.norm_type, mode=self.mode,
+            input, self.weight, offsets, self.max_norm, self.norm_type, mode=self.mode, sparse=self.sparse,
             per_sample_weights=per_sample_weights, include_last_offset=self.include_last_offset,
             padding_idx=self.padding_idx,
         )  # fmt: skip

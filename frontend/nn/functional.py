@@ -10,6 +10,7 @@ import math
 from ..casting import lowered
 from ..compiler import dtypes
 from ..compiler.dtypes import dtype_of
+from ..compiler.later import later
 from ..compiler.ops import (
     arithmetic,
     comparison,
@@ -246,11 +247,14 @@ def linear(input, weight, bias=None, *, out=None):
     return contraction.linear(input, weight, bias)
 
 
+_sparse_embedding = later("sparse.lookups:embedding")
+
+
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """Rows of weight at integer positions. The row `padding_idx` gets no gradient.
 
     max_norm: rows that are read are first scaled down in place to that norm. scale_grad_by_freq: gradients of rows are
-    divided by how often they are read. `sparse` has no effect: gradients are dense.
+    divided by how often they are read. sparse: the gradient of weight keeps the rows that were read only.
     """
     if input.__class__ is not Tensor:
         tensor_of("embedding", input)
@@ -260,6 +264,8 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
         raise RuntimeError(f"embedding: 'weight' must be 2-D, got shape {weight.shape}")
     if max_norm is not None:
         _limit_rows(weight, input, max_norm, norm_type)
+    if sparse and weight.requires_grad and state.grad_enabled:
+        return _sparse_embedding(weight, input, padding_idx, scale_grad_by_freq)
     rows = indexing.embedding(weight, input)
     if scale_grad_by_freq:
         counts = bincount(input.reshape((-1,)), minlength=weight.shape[0])[input].reshape((*input.shape, 1))

@@ -132,9 +132,9 @@ class Embedding(Module):
             with no_grad():
                 self.weight[self.padding_idx] = 0.0
 
-    @pure(lambda layer, *_: layer.max_norm is None and not layer.scale_grad_by_freq)
+    @pure(lambda layer, *_: layer.max_norm is None and not layer.scale_grad_by_freq and not layer.sparse)
     def forward(self, input):
-        options = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
+        options = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
         return F.embedding(input, self.weight, *options)
 
     def extra_repr(self):

@@ -1,14 +1,11 @@
 """Padding: `pad` in all its modes, and the layers of each mode and number of dimensions."""
 
-from math import prod
-
 import numpy as np
 
-from ..compiler.ops import view
+from ..compiler.ops import windows
 from ..compiler.ops.table import OpError
-from ..creation import full
+from ..creation import plain
 from ..runtime.state.tensor import tensor_of
-from ..shaping import narrow
 from .module import Module
 
 
@@ -53,33 +50,11 @@ def _by_axis(input, amounts):
 
 
 def _constant(input, amounts, value):
-    sides = {axis: (before, after) for axis, before, after in _by_axis(input, amounts)}
-    shape, spec = [], []
-    for axis, size in enumerate(input.shape):
-        before, after = sides.get(axis, (0, 0))
-        if size + before + after < 0:
-            raise OpError(
-                f"pad: The input size {size}, plus negative padding {before} and {after}, resulted in a negative "
-                f"output size, which is invalid. Check dimension {axis} of your input."
-            )
-        shape.append(size + before + after)
-        kept = max(size + min(before, 0) + min(after, 0), 0)
-        if kept != size:
-            input = narrow(input, axis, max(-before, 0) if kept else 0, kept)
-        spec.append((max(before, 0) if kept else 0, 1, kept))
-    if shape == list(input.shape):
+    if not any(amounts):
         return input.clone()
-    return view.slice_scatter(_blank(tuple(shape), value, input.dtype), input, spec=tuple(spec))
-
-
-_LARGE = 1 << 14  # elements, from which writing them takes longer than a call
-
-
-def _blank(shape, value, dtype):
-    """The value everywhere. Of many elements one is shown everywhere: they are written once, not made and copied."""
-    if prod(shape) < _LARGE:
-        return full(shape, value, dtype=dtype)
-    return full((), value, dtype=dtype).expand(shape)
+    # PyTorch begins with the last dimension.
+    padding = tuple(zip(amounts[-2::-2], amounts[::-2]))
+    return windows.constant_pad_nd(input, padding=padding, value=plain(value))
 
 
 # --- positions in the input, for each mode ----------------------------------------------------------------------------

@@ -29,12 +29,13 @@ from .radam import RAdam
 from .rmsprop import RMSprop
 from .rprop import Rprop
 from .sgd import SGD
+from .sparse_adam import SparseAdam
 
 __getattr__, __dir__ = of_module(__name__)
 
 __all__ = [
     "ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam",
-    "Optimizer", "RAdam", "RMSprop", "Rprop", "lr_scheduler", "swa_utils",
+    "Optimizer", "RAdam", "RMSprop", "Rprop", "SparseAdam", "lr_scheduler", "swa_utils",
 ]  # fmt: skip
 
 mark_absent(Optimizer, "optim.Optimizer")

@@ -84,6 +84,20 @@ class Adagrad(Optimizer):
         for step, rows in rows_at.items():
             update(adagrad, rows, _numbers(group, step), **flags)
 
+    def update_sparse(self, group, param, grad):
+        """One step for the rows of a parameter that its gradient keeps."""
+        if group["weight_decay"] != 0:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+        state = self.state[param]
+        rate, _, eps = _numbers(group, count_step(state))
+        grad = (-grad if group["maximize"] else grad).coalesce()
+        values = grad._values()
+        if not values.numel():
+            return
+        state["sum"].add_(grad._with(values * values))
+        root = state["sum"].sparse_mask(grad)._values().sqrt() + eps
+        param.add_(grad._with(values / root), alpha=-rate)
+
 
 def _numbers(group, step):
     lr = group["lr"] / (1.0 + (step - 1) * group["lr_decay"])

@@ -63,6 +63,8 @@ class Adam(Optimizer):
         }
         super().__init__(params, defaults)
 
+    _known_as = "Adam"  # in errors, where AdamW is one too
+
     @staticmethod
     def _formulas(group, step, number, *_):
         return _numbers(group, step, number)

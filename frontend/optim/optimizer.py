@@ -30,6 +30,7 @@ from ..runtime.state.modes import enable_grad
 from ..runtime.state.tensor import Tensor
 from .grouping import group_by_device_and_dtype
 from .hooks import Hooks, hooks_of
+from .sparse_steps import has_sparse, step_with_sparse
 from .steady import update_groups
 
 __getattr__, __dir__ = of_module(__name__)
@@ -113,7 +114,10 @@ class Optimizer(Hooks):
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        elif frame is not None and frame.step_again(self):
+        if has_sparse(self):
+            step_with_sparse(self)
+            return loss
+        if closure is None and frame is not None and frame.step_again(self):
             return None
         if modes.state.frame is None:
             update_groups(self)

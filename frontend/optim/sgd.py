@@ -76,6 +76,26 @@ class SGD(Optimizer):
             self.state[param]["momentum_buffer"] = buffer
         update(sgd_momentum, moving, numbers, first=False, **flags)
 
+    def update_sparse(self, group, param, grad):
+        """One step for the rows of a parameter that its gradient keeps, and with momentum those that it has kept."""
+        if group["weight_decay"] != 0:
+            raise RuntimeError(
+                "SGD: weight_decay is not compatible with sparse gradients, which would become dense; leave it out, or "
+                "make the gradient dense: param.grad = param.grad.to_dense()"
+            )
+        grad = (-grad if group["maximize"] else grad).coalesce()
+        if group["momentum"] != 0:
+            state = self.state[param]
+            buffer = state.get("momentum_buffer")
+            if buffer is None:
+                buffer = grad.clone()
+            else:
+                buffer = (buffer * group["momentum"]).add(grad, alpha=1 - group["dampening"])
+            remember(state)
+            state["momentum_buffer"] = buffer
+            grad = grad.add(buffer, alpha=group["momentum"]) if group["nesterov"] else buffer
+        param.add_(grad, alpha=-group["lr"])
+
     def _rows(self, group):
         """(parameter, gradient, buffer) with buffers made now, and with buffers that hold a direction already."""
         starting, moving = [], []

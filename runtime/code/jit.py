@@ -38,6 +38,7 @@ from weft.runtime.code.cpus import n_cpus, wanted
 
 ENGINES = ("elf", "lljit", "mcjit")
 _LEVELS = {"x86-64": 8, "x86-64-v2": 8, "x86-64-v3": 8, "x86-64-v4": 16}
+_WITH_HALVES = ("x86-64-v3", "x86-64-v4")  # levels that have F16C
 EXPORT_TARGETS = {
     **{level: ("x86_64-unknown-linux-gnu", level) for level in _LEVELS},
     "aarch64": ("aarch64-unknown-linux-gnu", "generic"),
@@ -179,7 +180,7 @@ def export_target(name):
         return kernel_target()
     if name not in EXPORT_TARGETS:
         raise ValueError(f"target={name!r}: must be 'native' or one of {', '.join(EXPORT_TARGETS)}")
-    return target_for(_LEVELS.get(name, 8))
+    return target_for(_LEVELS.get(name, 8), name in _WITH_HALVES)
 
 
 def compile_for(ir, name):
@@ -253,7 +254,8 @@ def target():
 
 def kernel_target():
     """What the compiler knows of that processor."""
-    return target_for(target().float_lanes)
+    found = target()
+    return target_for(found.float_lanes, found.cpu in _WITH_HALVES or "f16c" in found.features.split())
 
 
 @functools.cache

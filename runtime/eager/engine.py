@@ -11,9 +11,7 @@ from operator import attrgetter
 from threading import RLock
 
 from ...compiler.ops.arithmetic import add
-from ...compiler.ops.view import clone
 from ..state.modes import state, watch_again, watching
-from ..state.references import is_held
 from ..state.tensor import Tensor
 from .anomaly import run_checked
 from .deep import elsewhere, is_too_deep
@@ -21,9 +19,11 @@ from .frame_walks import Walking, flags_of
 from .gate import apply_inplace
 from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, Node, TensorHook, adding, require_not_freed
 from .node_queue import Queue
+from .owned import apart, owned
 from .parts import has_added
 from .plain_sweep import run_nodes
 from .reach import WANTED, behind, leading_to, reach
+from .sparse_cotangents import add_sparse, dense, sum_of
 
 
 def run(roots, *, retain_graph, create_graph, wanted=None, within=None, callbacks=None):
@@ -122,7 +122,7 @@ class Sweep:
         if self.wanted is None:
             return None
         found = [self.captured[(id(node), index)] for node, index in self.wanted]
-        return found if self.create_graph else _apart(found, [cotangent for _, cotangent in self.roots])
+        return found if self.create_graph else apart(found, [cotangent for _, cotangent in self.roots])
 
     def _run_nodes(self):
         frame, queue = state.frame, self.queue
@@ -168,6 +168,8 @@ class Sweep:
     def _has_run_simply(self, node, cotangents):
         """The same at a node of an op to which nobody has attached anything, in short; False of any other."""
         if node.released or watching or cotangents[0] is None or node.hooks is not None:
+            return False
+        if not cotangents[0].has_array:
             return False
         if node.pre_hooks is not None or node.retained is not None:
             return False
@@ -282,7 +284,7 @@ class Sweep:
             self._follow_wanted()
             node, index = node.stands_for[index]
         slots = self.slots_of(node)
-        slots[index] = cotangent if slots[index] is None else add(slots[index], cotangent)
+        slots[index] = cotangent if slots[index] is None else sum_of(slots[index], cotangent)
 
     def slots_of(self, node):
         """The list of what has arrived at each of the outputs of a node at which something more is arriving."""
@@ -326,17 +328,6 @@ def noted(outputs, cotangents, inputs, retain_graph, create_graph, run, accumula
     return Walking(frame.recorded(), operands, flags).noted(run)
 
 
-def _apart(found, given):
-    """Gradients that share memory with nothing, as a program's results do."""
-    taken, apart = {id(c) for c in given}, []
-    for cotangent in found:
-        if cotangent is not None and (id(cotangent) in taken or not _is_whole(cotangent)):
-            cotangent = clone(cotangent)
-        taken.add(id(cotangent))
-        apart.append(cotangent)
-    return apart
-
-
 def sweep_in_python(pending, waiting, leaves, reach, retain_graph, take_one, add_up):
     """Run all nodes that something arrives at."""
     while waiting or leaves:
@@ -370,6 +361,8 @@ def _run_node(node, *given):
 
 def _run(node, cotangents, sums, retain_graph, create_graph):
     require_not_freed(node)
+    if not node.is_python:
+        cotangents = dense(cotangents)
     if node.n_outputs == 1 and not node.is_call:
         # A Function is asked what it makes of None: it may make zeros of it.
         is_asked = cotangents[0] is not None or node.is_python
@@ -399,7 +392,7 @@ def _before(node, cotangents):
     for index, reference in (node.retained or {}).items():
         tensor = reference()
         if tensor is not None and cotangents[index] is not None:
-            tensor._grad = cotangents[index] if tensor._grad is None else add(tensor._grad, cotangents[index])
+            tensor._grad = cotangents[index] if tensor._grad is None else sum_of(tensor._grad, cotangents[index])
     return cotangents
 
 
@@ -456,26 +449,11 @@ if hasattr(os, "register_at_fork"):
 
 
 def _add_to_gradient(leaf, cotangents, create_graph):
-    if leaf._grad is None:
-        leaf._grad = cotangents[0] if create_graph else _owned(cotangents)
+    if not cotangents[0].has_array or leaf._grad is not None and not leaf._grad.has_array:
+        add_sparse(leaf, cotangents, create_graph)
+    elif leaf._grad is None:
+        leaf._grad = cotangents[0] if create_graph else owned(cotangents)
     elif create_graph:
         leaf._grad = add(leaf._grad, cotangents[0])
     else:
         apply_inplace(add, leaf._grad, (leaf._grad, cotangents[0]), {})
-
-
-def _owned(cotangents):
-    """A gradient that nothing else can change: the only cotangent itself if just this list holds it, and its call's if
-    it is pending; else a copy."""
-    return cotangents[0] if is_owned(cotangents) else clone(cotangents[0])
-
-
-def is_owned(cotangents):
-    """Whether just this list holds the only cotangent in it, and its call if it is pending, and it is no view."""
-    return not is_held(cotangents, 0, known=cotangents[0]._data is None) and _is_whole(cotangents[0])
-
-
-def _is_whole(cotangent):
-    """Whether it is no view, and lies in memory in its order."""
-    plain = cotangent._base is None and not cotangent._requires_grad
-    return plain and (cotangent._data is None or cotangent._data.flags.c_contiguous)

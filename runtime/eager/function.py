@@ -159,6 +159,9 @@ def _check_dirty(context, args, outputs):
 
 
 def _connected(facts, context, args, outputs):
+    sparse = next((x for x in (*args, *outputs) if isinstance(x, Tensor) and not x.has_array), None)
+    if sparse is not None:
+        return sparse.connected(_connected, facts, context, args, outputs)
     if state.frame is not None:
         found = _connected_in_call(state.frame, facts, context, args, outputs)
         if found is not None:

@@ -44,6 +44,9 @@ def has_added(sweep, node, cotangent):
     target, index = edge
     if target.stands_for is not None or target.n_outputs != 1 or target.is_call:
         return False
+    arrived = sweep.pending.get(target)
+    if arrived is not None and arrived[0] is not None and not arrived[0].has_array:
+        return False
     if sweep.is_wanted(edge):
         _add(sweep, target, plan, array)
     return True

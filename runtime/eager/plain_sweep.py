@@ -7,9 +7,9 @@ arrays than it was made for, the node is take_one's.
 
 from bisect import insort
 
-from ...compiler.ops.arithmetic import add
 from ..state.modes import state, watching
 from .node import ACCUMULATE_SEQUENCE, AccumulateGrad
+from .sparse_cotangents import sum_of
 
 
 def run_nodes(sweep, accumulate):
@@ -39,7 +39,7 @@ def _has_run(sweep, pending, waiting, leaves, accumulate):
             captured[id(node), 0] = cotangent
         if not reach.get(node):  # one that a call has gone over to in this very pass is take_one's too
             return False
-    if cotangent is None or (results := recording.quick(node, cotangent)) is None:
+    if cotangent is None or not cotangent.has_array or (results := recording.quick(node, cotangent)) is None:
         return False
     waiting.pop()
     del pending[node]
@@ -55,7 +55,7 @@ def _has_run(sweep, pending, waiting, leaves, accumulate):
         elif slots is not None:
             if sequence == ACCUMULATE_SEQUENCE:
                 leaves[target] = leaves.pop(target)
-            slots[index] = result if slots[index] is None else add(slots[index], result)
+            slots[index] = result if slots[index] is None else sum_of(slots[index], result)
         else:
             if sequence == ACCUMULATE_SEQUENCE:
                 leaves[target] = None

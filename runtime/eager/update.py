@@ -114,7 +114,7 @@ def zero_gradients(tensors):
             else:
                 t.grad = grad.detach()
     grads = [t.grad for t in tensors]
-    if not cleared_at_once(grads):
+    if not all(grad.has_array for grad in grads) or not cleared_at_once(grads):
         for grad in grads:
             grad.zero_()
 

@@ -70,24 +70,20 @@ class Program:
     """
 
     is_interim, error = False, None
+    of_many = None  # the OfMany that made it, if its code is for many sizes (sizes.py)
     rolled = None  # what it was made of, if its loops are rolled up and a backward may follow (loops.py)
     pool_word, first_symbol = 2, 3  # words of a table: compiler/emit/program.py
 
     def __init__(self, meta, library):
-        self.meta = meta
         self.library = library
         self.serves_many = "n" in meta  # its code is for many sizes (sizes.py), and this is for those of one call
         self.first_array = self.first_symbol + len(meta["symbols"])
         self.inputs = tuple(meta["inputs"])
         self.input_set = frozenset(self.inputs)
         self.writes, self.lets_go = tuple(meta.get("writes", ())), LET_GO in meta["symbols"]
-        self.places = Places(meta["places"])
         self.numbers = tuple((k, float(code)) for k, code in meta["numbers"])
-        self.outputs = tuple((tuple(shape), dtypes.dtype_named(name).numpy) for shape, name in meta["outputs"])
-        self.pools = tuple([] if prod(s) * d.itemsize >= _REUSED_BYTES else None for s, d in self.outputs)
-        if meta["extents"]:
-            numbers = (ctypes.c_int64 * len(meta["extents"]))(*meta["extents"])
-            ctypes.memmove(library.address("extents"), numbers, ctypes.sizeof(numbers))
+        self.has_team = meta["has_team"]
+        self.take_sizes(meta)
         self.address = library.address("weft_program")
         self.function = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.address)
         self._make_table([0] * (self.first_array + len(self.inputs) + len(self.outputs)))
@@ -95,13 +91,30 @@ class Program:
             self.table[self.first_symbol + k] = kernels.routine(symbol)
         if self.lets_go:
             self.table[self._word_of(LET_GO)] = 0
-        if meta["has_team"]:
+        if self.has_team:
             self.table[self.pool_word] = threads.pool_address()
+        self.counter = new_counter()
+
+    def take_sizes(self, meta):
+        """Be the program of these sizes."""
+        self.meta, self.places = meta, Places(meta["places"])
+        self.outputs = outputs_of(meta)
+        self.pools = pools_of(self.outputs)
+        self.tell_extents(meta["extents"])
+        if self.has_team:
             threads.reserve_scratch(meta["worker_bytes"])
-        self.arena_bytes = meta["arena"]
+        self.set_arena(meta["arena"])
+
+    def tell_extents(self, extents):
+        """Write the numbers that its code wants to be told where it reads them."""
+        if extents:
+            numbers = (ctypes.c_int64 * len(extents))(*extents)
+            ctypes.memmove(self.library.address("extents"), numbers, ctypes.sizeof(numbers))
+
+    def set_arena(self, n_bytes):
+        self.arena_bytes = n_bytes
         words = arena.words_of_writers if self.writes else arena.words
         self.native_arena = words, _MORE_THAN_THERE_IS if self.lets_go else self.arena_bytes
-        self.counter = new_counter()
 
     @property
     def calls(self):
@@ -261,6 +274,16 @@ class Program:
         self.counter[0] += 1
         arrays = [known[v] for v in self.inputs]
         return self.compute(arrays, frame.numbers, frame.met_expected, frame) is None
+
+
+def outputs_of(meta):
+    """(shape, NumPy's dtype) of each array that a program writes."""
+    return tuple([(tuple(shape), dtypes.dtype_named(name).numpy) for shape, name in meta["outputs"]])
+
+
+def pools_of(outputs):
+    """Where arrays are kept that are large enough to be used again."""
+    return tuple([[] if prod(s) * d.itemsize >= _REUSED_BYTES else None for s, d in outputs])
 
 
 @contextmanager

@@ -23,6 +23,7 @@ import time
 from collections.abc import Mapping
 from copy import copy
 from functools import partial
+from typing import NamedTuple
 
 from ...compiler.extent import LEAST, Coincidence, Fixed, Scope, evaluate, filler, hold, is_open, remade
 from ...compiler.later import imported
@@ -246,7 +247,11 @@ class Family:
         """The program for these numbers; None if one for them alone has to do."""
         began = time.perf_counter()
         known = self.code_for(numbers, stretch, build, version)
-        return known and _instance(*known, numbers, began)
+        if known is None:
+            return None
+        made = _instance(*known, numbers, began)
+        made.of_many = OfMany(self, known, numbers)
+        return made
 
     def code_for(self, numbers, stretch, build, version):
         """The (meta, machine code) of it."""
@@ -303,6 +308,18 @@ def reason_of(error):
 def _instance(meta, code, numbers, began):
     """The Program for one n, or one of several."""
     return linked(Instance(meta, numbers), code, began, n=said_of(numbers))
+
+
+class OfMany(NamedTuple):
+    """Where a program for some sizes of many comes from: its Family, the (Open, ManyTimes) and which sizes."""
+
+    family: object
+    code: tuple
+    numbers: dict
+
+    @property
+    def guards(self):
+        return self.code[0]["guards"]
 
 
 class Open(dict):

@@ -13,7 +13,7 @@ from .interim_loops import is_loop, loop_computed
 class Interim:
     """What build.uncompiled_forward or uncompiled_backward gives, run as a Program is. `meta` as far as a call asks."""
 
-    is_interim, serves_many, rolled = True, False, None
+    is_interim, serves_many, rolled, of_many = True, False, None, None
 
     def __init__(self, graph, numbers, meta):
         self.graph, self.numbers, self.meta, self.error = graph, numbers, meta, None

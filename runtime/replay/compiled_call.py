@@ -96,6 +96,8 @@ class Calls(VectorCalled):
 
     def _expected(self, args, kwargs):
         """The UsualFrame that a call is expected to use; None if nothing is known."""
+        if not self._ways:
+            return None
         k = expected_way(self._turns(), _flags_in_python(args, kwargs), int(self._words[HISTORY]))
         return self._ways[k] if k < len(self._ways) else None
 

@@ -60,6 +60,7 @@ class UsualFrame(
     """
 
     is_usual = True
+    many = None  # the ManySizes whose calls it serves, if these are of many sizes (many_sizes.py)
 
     def __init__(self, frame, needed, entries, structure, types):
         super().__init__()
@@ -109,8 +110,8 @@ class UsualFrame(
         read = {vid for segment in self.segments for vid in segment.made}
         given = alive.union(read, (change.old for change in self.changes if change.op is None))
         self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in given]
-        self._given_views = GivenViews(frame.step, needed.views, roots)
-        self.given_layouts = self._given_views.layouts(frame.step, {change.new for change in self.changes})
+        self.given_views = GivenViews(frame.step, needed.views, roots)
+        self.given_layouts = self.given_views.layouts(frame.step, {change.new for change in self.changes})
         self._counts = self._counts_with_nodes = None
         self._homes = Homes(self.entries)
         self.common = none_compared()  # another UsualFrame -> how many entries both begin with
@@ -132,8 +133,7 @@ class UsualFrame(
         self.only_lets_go = self.slower_for == [_LETS_GO] and self.outside is None
         lock = threading.Lock()
         self._take, self._release = partial(lock.acquire, blocking=False), lock.release
-        self._real, self.owners = None, ()
-        self.numbers, self.changed_gradients, self.remembered = [], [], []
+        self._real, self.owners, self.numbers, self.changed_gradients, self.remembered = None, (), [], [], []
         self.position, self.departed, self._native = native.Number(), native.Number(), None
         if native.layout() is not None:
             self._use_native_methods()
@@ -162,7 +162,7 @@ class UsualFrame(
         vars(self).update(zip(names, replay.functions))
 
     def _learn(self, module, args):
-        if self.working:
+        if self.working or self.many is not None:
             return native.call_in_python("call_module", module, *args)
         return self._spans.call_module(module, args)
 
@@ -440,7 +440,7 @@ class UsualFrame(
 
     def call_again(self, function, args):
         """A call of a spanned function. Native code asks where it knows of no span: it is learned."""
-        learns = self._native is not None and not self.working
+        learns = self._native is not None and not self.working and self.many is None
         return self._spans.call_function(function, args) if learns else function(*args)
 
     def step_again(self, optimizer):
@@ -454,6 +454,7 @@ class UsualFrame(
             self.working = self.changing = self.torn = True
             self.seen = self._numbers()
             with frame_in_making():
+                self.take_own_steps()
                 if self.hooked or self.functions or self.walking or continue_elsewhere(self) is None:
                     frame = recorded_so_far(self)
                     native.deactivate()

@@ -231,8 +231,7 @@ class NativeReplay:
         for first, functions in ((t.SLOW, methods), (t.CLOSE, ends[:5])):
             words[first : first + len(functions)] = list(map(id, functions))
         words[t.N_VIEWS] = self.fill(t.VIEWS, [(number,) for number in frame.views], 1)
-        changes = [(entry[t.CHANGE],) for entry in self.entries[::-1] if entry[t.CHANGE]]
-        words[t.N_CHANGES] = self.fill(t.CHANGES, changes, 1)
+        self.fill_changes(self.held)
         words[t.N_FRESH_NUMBERS] = self.fill(t.FRESH_NUMBERS, [(number,) for number in frame.fresh], 1)
         words[t.COPIES], words[t.MAY_SHARE] = id(frame.copies), not frame.changes_arguments
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
@@ -246,6 +245,12 @@ class NativeReplay:
         self.busy, self.departed, self.working, self.n_flushed, self.is_finished = numbers
         self.functions = [_new_builtin(ctypes.byref(_definition(name)), words, None) for name in t.METHODS]
 
+    def fill_changes(self, held):
+        """Say where the records of changes in place are, the last one first."""
+        t = native_words
+        changes = [(entry[t.CHANGE],) for entry in self.entries[::-1] if entry[t.CHANGE]]
+        self.words[t.N_CHANGES] = fill_table(held, self.words, t.CHANGES, changes, 1)
+
     def _take_program(self, frame):
         t, words = native_words, self.words
         words[t.N_NUMBERS], words[t.NEW_ARRAY] = frame.n_numbers, _new_array_address()
@@ -258,11 +263,13 @@ class NativeReplay:
         words[t.N_SEGMENTS] = self.fill(t.SEGMENTS, segments, 2)
         rows = [words_of_value(self.held, vid, frame.metas[vid]) for vid in made]
         words[t.N_MADE] = self.fill(t.MADE, rows, t.MADE_WORDS)
-        rows = self._views(frame, frame.given_layouts or (), ())
-        words[t.N_GIVEN] = self.fill(t.GIVEN, rows, t.GIVEN_WORDS)
+        self.fill_given(frame, self.held)
 
-    def _views(self, frame, layouts, made):
-        return [words_of_view(self.held, layout, frame.metas[layout.number], made) for layout in layouts]
+    def fill_given(self, frame, held):
+        """Say how the views that are results lie."""
+        t = native_words
+        rows = _views(held, frame, frame.given_layouts or (), ())
+        self.words[t.N_GIVEN] = fill_table(held, self.words, t.GIVEN, rows, t.GIVEN_WORDS)
 
     def _segment(self, frame, segment, program_words):
         """Where the words of a read in the middle are; 0 if Python does it."""
@@ -276,7 +283,7 @@ class NativeReplay:
         words[t.TENSORS], words[t.NUMBERS], words[t.FRAME] = id(frame.tensors), id(frame.numbers), id(frame)
         words[t.N_NUMBERS], words[t.IN_THE_MIDDLE] = segment.n_numbers, 1
         words[t.SLOW + t.METHODS.index("run")] = id(_not_run)
-        rows = self._views(frame, segment.layouts, segment.live)
+        rows = _views(self.held, frame, segment.layouts, segment.live)
         words[t.N_GIVEN] = fill_table(self.held, words, t.GIVEN, rows, t.GIVEN_WORDS)
         words[t.PROGRAM] = 0
         program_words.fill(words, segment.program, segment.live)
@@ -350,6 +357,10 @@ class NativeReplay:
     def fill(self, word, rows, width):
         """The rows as a table whose address is put into a word. Returns how many there are."""
         return fill_table(self.held, self.words, word, rows, width)
+
+
+def _views(held, frame, layouts, made):
+    return [words_of_view(held, layout, frame.metas[layout.number], made) for layout in layouts]
 
 
 @functools.cache

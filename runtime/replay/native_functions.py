@@ -44,6 +44,9 @@ N_CALLS = 1 << 12  # places in the table
 PLACES = 4  # of them a call may stand in, one after the other
 LOOKS = 8  # at a function that is never content: from then on it is not asked for
 USES, USES_BETWEEN = 16, 1 << 12  # of a call that is not known, before it is looked at, and looked at again
+# Looking at a call takes as long as some hundred calls in Python, and sizes that change from call to call come again
+# now and then: where so many calls of a function are known, others have to come twice as often, four times and so on.
+FEW_KNOWN = 8
 MOST_ELEMENTS = 1 << 15  # of a tensor: with more, the Python is little of the time
 _MOST_ARGUMENTS, _MOST_STEPS, _MOST_IN_CONSTANTS = 24, 256, 256
 # What steps make lives until the call ends: of more than so many steps they make no more elements than these.
@@ -117,7 +120,7 @@ def answer_natively(words: Words, place: Object, args: Object, kwargs: Object) -
     if at == end or not has_names(cast(Known, words.known[at]), cast(Dict, kwargs)):
         words.uses[wanted & (N_CALLS - 1)] += 1
         uses = words.uses[wanted & (N_CALLS - 1)]
-        if uses == USES or uses & (USES_BETWEEN - 1) == 0:
+        if uses >= USES and uses & (uses - 1) == 0 or uses & (USES_BETWEEN - 1) == 0:
             call_with(words.learn, (place, new_long(wanted), args, kwargs), None)
         return None
     return result_of(cast(Known, words.known[at]), given)
@@ -366,6 +369,8 @@ def learn(place, wanted, args, kwargs):
         return
     if not all(_is_own(x) or not isinstance(x, (Tensor, np.ndarray)) and _is_plain(x) for x in flat):
         return
+    if _uses_of(wanted) < USES << min(_n_known.get(place, 0) // FEW_KNOWN, 8):
+        return
     _looks[place] = _looks.get(place, 0) + 1
     if _looks[place] == LOOKS:
         marks.hopeless.add(place)
@@ -404,6 +409,7 @@ def learn(place, wanted, args, kwargs):
     ]
     _note(known)
     _looks[place] = LOOKS + 1
+    _n_known[place] = _n_known.get(place, 0) + 1
     marks.hopeless.discard(place)
 
 
@@ -451,6 +457,7 @@ def _made(noter, function, args, kwargs):
 # --- installing -------------------------------------------------------------------------------------------------------
 _held = []  # what native code reads
 _looks = {}  # place -> how often its function was looked at; LOOKS or more where calls of it are known
+_n_known = {}  # place -> how many calls of its function were noted
 _rows, _retired = {}, deque(maxlen=_RETIRED)  # place in the table -> what stands there; a call may still be in others
 
 
@@ -472,6 +479,11 @@ def install(layout, eager):
     packed.words[first : first + N_CALLS] = nothing.address
     _held.extend((packed, code, nothing))
     marks.answer = objects.builtin(objects.definition_of("answer", code.address("weft_answer")), packed.words)
+
+
+def _uses_of(wanted):
+    """How often calls with this hash, and some others, have come that were not known."""
+    return int(_held[0].words[offset_of(Words, "uses") // 8 + (wanted & N_CALLS - 1)])
 
 
 def _note(known):

@@ -222,15 +222,21 @@ class ProgramWords:
         table, scalars = program.own_table(self.stable)
         held += [table, scalars]
         words[t.PROGRAM], words[t.TABLE], words[t.SCALARS] = program.address, table.ctypes.data, scalars.ctypes.data
-        arena_words, words[t.ARENA_BYTES] = program.native_arena
-        words[t.ARENA] = arena_words.ctypes.data
         scalars_from = [(position, code == -3) for position, code in program.numbers]
         words[t.N_SCALARS] = fill_table(held, words, t.SCALARS_FROM, scalars_from, t.SCALAR_WORDS)
+        self.fill_sizes(words, program, live)
+
+    def fill_sizes(self, words, program, live):
+        """Those of them that follow from the sizes of what it reads and writes. Returns the two tables."""
+        t, held = native_words, self.held
+        arena_words, words[t.ARENA_BYTES] = program.native_arena
+        words[t.ARENA] = arena_words.ctypes.data
         changing = [k for k, vid in enumerate(program.inputs) if vid not in self.stable]
         rows = [self._changing(program, k) for k in changing]
         words[t.N_CHANGING] = fill_table(held, words, t.CHANGING, rows, t.CHANGING_WORDS)
-        rows = [*self._outputs(program, live)]
+        inputs, rows = held[-1], [*self._outputs(program, live)]
         words[t.N_OUTPUTS], words[t.N_LIVE] = fill_table(held, words, t.LIVE, rows, t.LIVE_WORDS), len(live)
+        return inputs, held[-1]
 
     def _changing(self, program, k):
         number = program.inputs[k]

@@ -61,12 +61,18 @@ class UsualBooks(Watched):
     def n_flushed(self, value):
         self._n_flushed.value = value
 
+    def take_own_steps(self):
+        """Have the steps of this call where its entries serve calls of many sizes."""
+        if self.many is not None:
+            self.many.take_own_steps()
+
     def _flushes(self):
         """What has been computed in the middle of the call."""
         return [segment.key[1] for segment in self.segments[: self.n_flushed]]
 
     def books(self):
         """(all that has been recorded so far, arrays by number, numbers): what values can be computed from."""
+        self.take_own_steps()
         position, flushes, numbers = self.position.value, self._flushes(), list(self.numbers)
         entries = self.entries[:position]
         step, metas = entries[-1].step, entries[-1].step.metas_so_far()
@@ -82,6 +88,7 @@ class UsualBooks(Watched):
         return Stretch(books), arrays, numbers
 
     def place(self):
+        self.take_own_steps()
         return self.entries[self.position.value - 1].step, self.n_flushed
 
     def number_of(self, tensor):

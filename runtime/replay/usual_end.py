@@ -87,8 +87,8 @@ class Ending:
             self.functions.clear()
 
     def _hand_out_views(self, ended):
-        self._given_views.fill(self)
-        self._given_views.hand_out(self, ended)
+        self.given_views.fill(self)
+        self.given_views.hand_out(self, ended)
         if self.outside is not None:
             ended.open(self.numbers, self.outputs)
 

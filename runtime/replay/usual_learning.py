@@ -26,12 +26,14 @@ def usual_frame(frame, structure, types):
     recording.postponed = False
     if frame.needed is None or frame.is_interim:  # what replays run is not there yet
         return None
-    recording.not_replayed = _reason_against(frame)
+    recording.not_replayed = reason_against(frame)
+    if not all(getattr(kind, "has_array", True) for kind in types):
+        recording.not_replayed = "a sparse tensor is among its arguments", frame.step.line
     if recording.not_replayed is not None:
         return None
     kinds = [None if issubclass(kind, Tensor) else kind for kind in types]
     end = frame.step, frame.needed, frame.flushes, frame.eager_ops, structure, kinds
-    stable = _stable(recording, end, lasting)
+    stable = stable_of(recording, end, lasting)
     if stable is None:
         recording.n_unlike += 1
         if recording.n_unlike > _UNLIKE_BEFORE_IT_IS_SAID:
@@ -53,8 +55,9 @@ def usual_frame(frame, structure, types):
     return _add(frame, key, stable, structure, types)
 
 
-def _stable(recording, end, lasting):
-    """Those of the tensors that a call met from outside that calls like it meet too; None if that is not known yet."""
+def stable_of(recording, end, lasting):
+    """Those of the tensors that a call met from outside that calls like it meet too; None if that is not known yet.
+    What the last calls were like is in `recording.memories`."""
     met = {vid: Met(t) for vid, t in lasting}
     matches = [{v for v in met if before.get(v) == met[v]} for other, before in recording.memories if other == end]
     recording.memories.append((end, met))
@@ -87,7 +90,7 @@ def _new_frame(frame, structure, types):
         return None, error.args
 
 
-def _reason_against(frame):
+def reason_against(frame):
     """(why calls like this one cannot be replayed, the line), or None: the first condition that fails."""
     for reason, fails in _CONDITIONS:
         if fails(frame):

@@ -1,5 +1,6 @@
 """Results of a usual call that are views: made when the call ends, of the memory its program has written or read."""
 
+from functools import partial
 from typing import NamedTuple
 
 from ...compiler.ops.parts import PARTS_AT
@@ -43,7 +44,15 @@ class GivenViews:
             above = ABOVE_ROOT if apart is None else ABOVE_NONE
             if apart != vid and apart in numbers:
                 above = ABOVE_FIRST + apart
-            self.rows.append((vid, root, _ops_between(steps, root, vid), steps[vid].op is data, above))
+            self.rows.append(
+                (
+                    vid,
+                    root,
+                    [(s.op, s.attributes) for s in steps_between(steps, root, vid)],
+                    steps[vid].op is data,
+                    above,
+                )
+            )
 
     def fill(self, call):
         """Give every view its memory. The program has run; a base that the call computed may have been handed out
@@ -70,9 +79,13 @@ class GivenViews:
     def layouts(self, last_step, changed):
         """The ViewLayout of every view; None if one is a .data, or of memory whose layout the path does not tell.
         changed: numbers of values that tensors from outside, or views, have got in the call."""
+        return self.layouts_in(partial(made_like, last_step), changed)
+
+    def layouts_in(self, base_of, changed):
+        """The same of bases with the layout of the arrays that base_of(number) gives."""
         found = []
         for vid, root, ops, has_version, above in self.rows:
-            base = made_like(last_step, root)
+            base = base_of(root)
             if has_version or root in changed or not base.flags.c_contiguous:
                 return None
             view = base
@@ -92,13 +105,13 @@ class GivenViews:
             call.tensors[vid] = pending_tensor(call, vid, meta)
 
 
-def _ops_between(steps, root, vid):
-    """The view ops from a value to a view of it, in order."""
-    ops = []
+def steps_between(steps, root, vid):
+    """The steps that lead from a value to a view of it, in order. steps: by the number of the value they make."""
+    found = []
     while vid != root:
         step = steps[vid]
         if step.op in PARTS_AT:
             raise NotReplayed("a part that is taken at another place in each call is looked at", step.line)
-        ops.append((step.op, step.attributes))
+        found.append(step)
         vid = step.operands[0]
-    return ops[::-1]
+    return found[::-1]

@@ -6,6 +6,7 @@ from operator import is_
 from ..eager import engine
 from ..eager.frame_walks import Kind, flags_of
 from ..eager.node import AccumulateGrad, edge_of
+from ..eager.owned import is_owned
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..record.frame_autograd import accumulate_all
 from ..state.attributes import same
@@ -237,7 +238,7 @@ class GoesBack:
     def _has_first_gradient(self, meeting):
         """Whether a leaf without a gradient has got one, as engine.accumulate gives it, and nobody is told."""
         leaf, found = self.tensors[meeting.number], [self.tensors[meeting.given[0]]]
-        if leaf._grad is not None or not leaf._requires_grad or may_be_watched(leaf) or not engine.is_owned(found):
+        if leaf._grad is not None or not leaf._requires_grad or may_be_watched(leaf) or not is_owned(found):
             return False
         self.changed_gradients.append(((leaf,), (None,)))
         leaf._grad = found[0]

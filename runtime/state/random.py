@@ -180,10 +180,41 @@ def between(shape, dtype, low, high, generator=None):
     return uniform(shape, dtype, generator) * width + low
 
 
+_MANY = 1 << 13  # draws, from which sorting numbers pays that hold draw and position
+
+
 def permutation(n, generator=None):
     """A random order of 0 ... n-1 as an int64 NumPy array: positions sorted by a 53-bit draw each."""
     draws = uniform((n,), dtypes.float64, generator).array
+    return order_of(draws) if n < _MANY else order_of_many(draws)
+
+
+def order_of(draws):
     # Stable only where it matters, which is once in ten thousand times for a million: it takes five times as long.
     order = draws.argsort()
     ordered = draws[order]
     return order if (ordered[1:] > ordered[:-1]).all() else draws.argsort(kind="stable")
+
+
+def order_of_many(draws):
+    """The same, of multiples of 2^-53 below 1, in less than half of the time: sorting numbers is much quicker than
+    finding their order, so as many bits of each draw as there is room for are sorted with its position behind them."""
+    n = draws.size
+    for_position = (n - 1).bit_length()
+    keys = (draws * 2.0**53).astype(np.uint64)
+    keys >>= np.uint64(max(53 + for_position - 64, 0))
+    keys <<= np.uint64(for_position)
+    keys |= np.arange(n, dtype=np.uint64)
+    keys.sort()
+    order = (keys & np.uint64((1 << for_position) - 1)).astype(np.int64)
+    keys >>= np.uint64(for_position)
+    equal = keys[1:] == keys[:-1]
+    if equal.any():
+        # Few are: their other bits decide, then their positions.
+        among = np.zeros(n, bool)
+        among[1:] |= equal
+        among[:-1] |= equal
+        at = np.flatnonzero(among)
+        found = order[at]
+        order[at] = found[np.lexsort((found, draws[found], keys[at]))]
+    return order

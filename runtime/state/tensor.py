@@ -86,7 +86,7 @@ class Tensor(metaclass=TensorType):
         "__dict__",
         "__weakref__",
     )
-    weak = False  # a tensor decides dtypes; a Python number does not
+    weak, has_array = False, True  # it decides dtypes, as no number does; sparse ones have no array
     __array_priority__ = 1000
 
     def __new__(cls, array=(), *sizes):

@@ -8,6 +8,7 @@
     families.py    more of them, by kind: scans, layers, masks, derivatives of the user and of higher order, parts of
                    whole programs, and places that change
     programs.py    functions of a few tensors, called in turn
+    many_sizes.py  functions that are called with ever new sizes
     on_arrays.py   functions of arrays, whose calls go to their program at once, and what they read outside
     whole.py       functions, methods and modules whose Python need not run, and what they read outside
     strangers.py   what programs of strangers do besides: Functions of all styles, hooks, methods, other memory, draws

@@ -15,6 +15,7 @@ from weft import contest, made_anew, whole_calls
 from weft.runtime.record import frame_eager
 
 from .compare import difference_in, n_errors
+from .many_sizes import RandomSizes
 from .minimise import minimised
 from .on_arrays import RandomOnArrays
 from .programs import RandomAttack, RandomLoop
@@ -25,7 +26,7 @@ from .whole import RandomWhole
 # Which kind of program a seed is, in turn.
 KINDS = (
     *("attack", "stranger", "whole", "training", "arrays", "stranger"),
-    *("sharing", "whole", "loop", "strange loop", "stranger", "program"),
+    *("sharing", "whole", "loop", "strange loop", "sizes", "program"),
 )
 N_TRIED = 3
 N_BETWEEN_FREEZES = 4
@@ -46,6 +47,7 @@ def source_of(seed):
         "strange loop": lambda seed: _with_fewest_errors(RandomStrangerLoop, seed),
         "whole": lambda seed: _with_fewest_errors(RandomWhole, seed),
         "training": LongTraining,
+        "sizes": RandomSizes,
         "arrays": RandomOnArrays,
         "sharing": lambda seed: RandomSharing(seed, n_calls=24),
         "program": lambda seed: RandomProgram(2 * seed + 1, 4 + seed % 12),
