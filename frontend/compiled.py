@@ -253,7 +253,7 @@ class CompiledFunction(Trials):
     def _learn(self, ended, structure, types):
         """A call with such arguments ended in this frame. Returns the UsualFrame for calls like it, or None."""
         if isinstance(ended, Frame):
-            if ended.end_program is not None and ended.end_program.of_many is not None:
+            if ended.last_program is not None and ended.last_program.of_many is not None:
                 self._many = self._many or _many_learned()
                 self._many.learn(ended, structure, types)
             ended = usual_frame(ended, structure, types)

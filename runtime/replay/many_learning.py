@@ -9,7 +9,7 @@ from ..record.expectation import Expectation
 from ..state.tensor import Tensor
 from . import native_making
 from .frame_usual import NOT_STARTED
-from .many_sizes import Refused, many_sizes
+from .many_sizes import Refused, many_sizes, programs_of
 from .usual_entries import NotReplayed
 from .usual_learning import reason_against, stable_of
 
@@ -64,17 +64,17 @@ class ManyLearned:
     # --- learning -----------------------------------------------------------------------------------------------------
     def learn(self, frame, structure, types):
         """A call has ended in this Frame, whose arguments had this structure and leaves of these types."""
-        program = frame.end_program
-        of_many = None if program is None else program.of_many
-        if of_many is None or frame.is_interim or frame.needed is None or reason_against(frame) is not None:
+        of_many = () if frame.is_interim or frame.needed is None else programs_of(frame)
+        if not of_many or reason_against(frame) is not None:
             return
         kinds = tuple([None if issubclass(kind, Tensor) else kind for kind in types])
-        key = id(of_many.code[0]), frame.needed, str(structure), kinds
+        ends = tuple([(flush.needed, flush.held, flush.step.depth) for flush in frame.flushes])
+        key = tuple([id(one.code[0]) for one in of_many]), ends, frame.needed, str(structure), kinds
         kind = self._kinds[key] = self._kinds.pop(key, None) or _Kind()
         while len(self._kinds) > _MOST_KINDS:
             del self._kinds[next(iter(self._kinds))]
-        kind.sizes = [*kind.sizes[-2:], tuple(of_many.numbers.values())]
-        stable = stable_of(kind, (of_many.code, structure), frame.lasting)
+        kind.sizes = [*kind.sizes[-2:], tuple(of_many[-1].numbers.values())]
+        stable = stable_of(kind, ([one.code for one in of_many], structure), frame.lasting)
         if stable is None or len(set(kind.sizes)) < LEAST_SIZES or kind.refusal is not None:
             return
         if not native_making.is_here():

@@ -43,18 +43,34 @@ _IN_VAIN = 16  # so many calls in a row that departed
 
 
 # --- the frame --------------------------------------------------------------------------------------------------------
+def programs_of(frame):
+    """The OfMany of each program that a call has run, the last one last; () if one serves no other sizes, or others,
+    or if the last has not seen the whole call."""
+    ran = [flush.program for flush in frame.flushes] + [frame.end_program]
+    found = [program.of_many for program in ran if program is not None]
+    if not found or None in found or any(one.numbers != found[-1].numbers for one in found):
+        return ()
+    is_whole = frame.end_program is not None or frame.flushes[-1].step is frame.step
+    return tuple(found) if is_whole else ()
+
+
 def many_sizes(frame, structure, types):
     """The ManySizes for calls like one that has ended in this Frame, whose `confirmed` says what they meet. Refused, or
     NotReplayed, if there is none."""
-    of_many, path = frame.end_program.of_many, list(frame.step.path())
-    opened = open_path(path, of_many, frame.default_dtype)
-    before = frame.end_program, frame.recording
+    of_many, path = programs_of(frame), list(frame.step.path())
+    opened = open_path(path, of_many[-1], frame.default_dtype)
+    before = frame.end_program, frame.flushes, frame.recording
     try:
-        frame.end_program, frame.recording = ResizedProgram(of_many), _template(frame.recording)
+        frame.end_program, frame.recording = _resized(frame.end_program), _template(frame.recording)
+        frame.flushes = [flush._replace(program=_resized(flush.program)) for flush in frame.flushes]
         usual = UsualFrame(frame, frame.needed, entries_of(frame), structure, types)
     finally:
-        frame.end_program, frame.recording = before
+        frame.end_program, frame.flushes, frame.recording = before
     return ManySizes(usual, path, opened, of_many)
+
+
+def _resized(program):
+    return None if program is None else ResizedProgram(program.of_many)
 
 
 def _template(recording):
@@ -73,7 +89,14 @@ def _of_numbers(vids, shapes):
 _REFUSED = (
     ("native code does not replay it", lambda usual, shapes: usual._native is None),
     ("a backward comes after the call", lambda usual, shapes: usual.outside is not None),
-    ("a value is read in the middle", lambda usual, shapes: usual.segments),
+    (
+        "a value of a changing size is read in the middle",
+        lambda usual, shapes: any(_of_numbers(segment.made, shapes) for segment in usual.segments),
+    ),
+    (
+        "Python computes what is read in the middle",
+        lambda usual, shapes: any(not s.is_native and s.program is not None for s in usual.segments),
+    ),
     ("gradients pass through nodes", lambda usual, shapes: usual.walks or usual.hookable or usual.has_nodes),
     ("an op runs eagerly in the middle", lambda usual, shapes: usual.eager_ops),
     ("a leaf is made in it", lambda usual, shapes: usual.leaves or usual.turned),
@@ -94,20 +117,25 @@ class ManySizes:
         for reason, is_so in _REFUSED:
             if is_so(usual, opened.shapes):
                 raise Refused(reason)
-        self.usual, self.path, self.of_many, self.program = usual, path, of_many, usual.program
+        self.usual, self.path, self.of_many = usual, path, of_many
         self.template = usual.recording
         self.counter, self.lock, self.n_departed = usual.recording.counter, threading.Lock(), 0
         self.expected, self.recording_lock = usual.expectation, threading.RLock()
-        self.names, self.numbers, self.recorded_for = tuple(of_many.numbers), None, None
+        self.names, self.numbers, self.recorded_for = tuple(of_many[-1].numbers), None, None
         self.opened, self._held = opened, []
         usual.metas = list(usual.metas)
         self.facts = function_of((list(opened.shapes.values()), list(opened.attributes.values())), self.names)
-        self.holds = condition_of([*opened.guards, *of_many.guards], self.names)
+        guards = [guard for one in of_many for guard in one.guards]
+        self.holds = condition_of([*opened.guards, *guards], self.names)
         self._find_arguments()
         self._find_entries()
         self._find_views()
         arguments = [(place, opened.attributes[k]) for place, k in self.arguments]
-        self.size_words = SizeWords(usual, self.program, of_many.code[0], arguments, self.names)
+        given = [(segment.words, segment.program, segment.live) for segment in usual.segments]
+        given.append((usual._native.words, usual.program, usual.needed.live))
+        given = [one for one in given if one[1] is not None]
+        self.programs = [program for _, program, _ in given]
+        self.size_words = SizeWords(usual, given, arguments, self.names)
         usual.many = self
 
     def _find_arguments(self):
@@ -213,7 +241,8 @@ class ManySizes:
     def is_for(self, of_many, needed, structure, stable):
         """Whether it serves calls of this program and end, whose arguments look so, and that meet these tensors."""
         usual = self.usual
-        same = self.of_many.code is of_many.code and usual.needed == needed and usual.structure == structure
+        codes = [one.code for one in self.of_many]
+        same = codes == [one.code for one in of_many] and usual.needed == needed and usual.structure == structure
         return same and self.expected.bound.keys() == {id(tensor) for _, tensor in stable}
 
     @property
@@ -226,7 +255,8 @@ class ManySizes:
         """Have the facts of these sizes. An exception in between leaves none, and the next call begins anew."""
         self.numbers = None
         usual, words, held = self.usual, self.usual._native.words, []
-        self.program.resize(dict(zip(self.names, numbers)))
+        for program in self.programs:
+            program.resize(dict(zip(self.names, numbers)))
         shapes, attributes = self.facts(*numbers)
         metas, tensors = usual.metas, usual.tensors
         for vid, shape in zip(self.opened.shapes, shapes):
@@ -313,6 +343,9 @@ class ManySizes:
                 entry.change.step = path[entry.change.step.depth - 1]
             elif entry.change is not None:
                 entry.change.steps = [path[step.depth - 1] for step in entry.change.steps]
+        for segment in usual.segments:
+            position, flush = segment.key
+            segment.key = position, flush._replace(step=path[flush.step.depth - 1])
         usual.recording, usual.expectation, self.recorded_for = recording, expectation, self.numbers
 
 

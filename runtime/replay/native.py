@@ -276,6 +276,7 @@ class NativeReplay:
         if not segment.is_native:
             return 0
         t, words = native_words, self.words.copy()
+        segment.words = words
         self.held.append(words)
         for word in (t.N_ENTRIES, t.N_SEGMENTS):
             words[word] = 0

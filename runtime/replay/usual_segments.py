@@ -19,7 +19,19 @@ class Segment:
     position: how many entries come before it. pending: numbers of the values that are computed now or never.
     """
 
-    __slots__ = ("position", "pending", "held", "live", "views", "layouts", "program", "made", "key", "n_numbers")
+    __slots__ = (
+        "position",
+        "pending",
+        "held",
+        "live",
+        "views",
+        "layouts",
+        "program",
+        "made",
+        "key",
+        "n_numbers",
+        "words",
+    )
 
     def __init__(self, flush, position, pending, roots, changed):
         self.position, self.pending = position, pending
@@ -30,6 +42,7 @@ class Segment:
         self.key = position, flush
         self.made = (*self.live, *flush.needed.views)
         self.n_numbers = flush.step.numbers_count()
+        self.words = None  # what native code reads of it
 
     @property
     def is_native(self):
