@@ -1,4 +1,4 @@
-"""What tests of calls with ever new sizes are written with: a function twice, compiled and eager, on models of its own."""
+"""What tests of calls with ever new sizes share: a function twice, compiled and eager, on models of its own."""
 
 import copy
 import random
