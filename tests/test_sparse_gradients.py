@@ -139,6 +139,12 @@ def test_gradients_of_both_kinds_are_added_up():
     assert not w.grad.is_sparse and w.grad[:, 0].tolist() == [2.0, 3.0, 2.0, 2.0]
 
 
+def test_a_sparse_cotangent_of_a_dense_tensor():
+    x = weft.ones(2, requires_grad=True)
+    x.backward(weft.eye(2)[0].to_sparse())
+    assert x.grad.is_sparse and x.grad.to_dense().tolist() == [1.0, 0.0]
+
+
 def test_ops_compute_with_dense_ones():
     w = weft.ones(3, 2, requires_grad=True)
     weft.nn.functional.embedding(weft.tensor([0, 0]), w * 3, sparse=True).sum().backward()

@@ -32,6 +32,11 @@ def _inner(x):
     return x._values_kept if isinstance(x, Sparse) else x
 
 
+def _behind(door):
+    """The function itself, which asks nobody: cotangents of dense tensors may be sparse. Hooks do ask."""
+    return getattr(door, "__wrapped__", door)
+
+
 def _cotangents(outputs, gradients):
     if gradients is None:
         return None
@@ -43,7 +48,9 @@ def grad(outputs, inputs, grad_outputs=None, *args, **kwargs):
     """autograd.grad: the gradient of a sparse input is sparse, of its places."""
     inputs = _as_list(inputs)
     cotangents = _cotangents(outputs, grad_outputs)
-    found = dense_grad([_inner(x) for x in _as_list(outputs)], [_inner(x) for x in inputs], cotangents, *args, **kwargs)
+    found = _behind(dense_grad)(
+        [_inner(x) for x in _as_list(outputs)], [_inner(x) for x in inputs], cotangents, *args, **kwargs
+    )
     return tuple(x.gradient_of(g) if isinstance(x, Sparse) and g is not None else g for x, g in zip(inputs, found))
 
 
@@ -51,7 +58,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     """autograd.backward."""
     inputs = None if inputs is None else [_inner(x) for x in _as_list(inputs)]
     cotangents = _cotangents(tensors, grad_tensors)
-    dense_backward([_inner(x) for x in _as_list(tensors)], cotangents, retain_graph, create_graph, inputs)
+    _behind(dense_backward)([_inner(x) for x in _as_list(tensors)], cotangents, retain_graph, create_graph, inputs)
 
 
 # --- the shape of a new one -------------------------------------------------------------------------------------------
