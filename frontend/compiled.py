@@ -219,8 +219,11 @@ class CompiledFunction(Trials):
 
     def _of_many_sizes(self, args, kwargs):
         """The call as one like others but for its sizes, or NOT_STARTED."""
-        signature = self._signature_of(args, kwargs, [])
-        if captures or asked_classes or self._recordings.get(signature) is not None:
+        tensors = []
+        signature = self._signature_of(args, kwargs, tensors)
+        if captures or self._recordings.get(signature) is not None:
+            return NOT_STARTED
+        if asked_classes and any(type(x) in asked_classes for x in tensors):
             return NOT_STARTED
         result = self._many.call(signature, self._function, args, kwargs, self._after_many)
         if result is not NOT_STARTED and self._ways:

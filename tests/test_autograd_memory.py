@@ -7,13 +7,13 @@ import pytest
 
 import weft
 from weft.compiler.ops.view import clone
-from weft.runtime.eager import engine
+from weft.runtime.eager import owned
 
 
 def test_a_leaf_keeps_the_gradient_the_engine_made_without_copying_it(monkeypatch):
     """A name for a node's results once kept a reference to each, and every gradient of a leaf was copied."""
     copied = []
-    monkeypatch.setattr(engine, "clone", lambda x: copied.append(x) or clone(x))
+    monkeypatch.setattr(owned, "clone", lambda x: copied.append(x) or clone(x))
     x = weft.randn(3, requires_grad=True)
     (x * x).sum().backward()
     x.grad = None

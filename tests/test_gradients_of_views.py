@@ -3,14 +3,14 @@
 import pytest
 
 import weft
-from weft.runtime.eager import engine
+from weft.runtime.eager import owned
 
 
 @pytest.fixture
 def copies(monkeypatch):
     """The shapes of gradients that were copied."""
-    made, clone = [], engine.clone
-    monkeypatch.setattr(engine, "clone", lambda x: made.append(x.shape) or clone(x))
+    made, clone = [], owned.clone
+    monkeypatch.setattr(owned, "clone", lambda x: made.append(x.shape) or clone(x))
     return made
 
 

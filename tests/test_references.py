@@ -150,9 +150,9 @@ for k in range(40):
 assert len(places) < 10, places
 
 # The engine makes no copy of what only it holds, and a copy of what somebody else does.
-from weft.runtime.eager import engine
-copies, clone = [], engine.clone
-engine.clone = lambda x: copies.append(x) or clone(x)
+from weft.runtime.eager import owned
+copies, clone = [], owned.clone
+owned.clone = lambda x: copies.append(x) or clone(x)
 x = large(1.0).requires_grad_()
 (x * x).sum().backward()
 assert not copies

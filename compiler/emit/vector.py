@@ -5,6 +5,7 @@ from ..extent import is_open
 from ..loopnest import Accumulate, Apply, Extreme, Load, Position, Reduce, Store, Update
 from .builder import Reg
 from .reduce import better_extreme
+from .types import Type
 
 NEAR_BYTES = 1 << 18  # within a level-2 cache
 _MOST_APART = 4  # vectors that are loaded in place of one gather
@@ -101,7 +102,7 @@ class Vector:
         """Neighbours, the last one in the first lane: a load and a shuffle take a tenth of a gather."""
         b, lanes = self.b, range(t.lanes - 1, -1, -1)
         first = b.offset(b.offset(pointer, self.scaled(-1), t.element_bytes), 1 - t.lanes, t.element_bytes)
-        mask = self.mask if self.mask is None else b.shuffle(self.mask, self.mask, lanes)
+        mask = self.mask if self.mask is None else _picked(b, self.mask, lanes)
         x = b.load(first, t, mask)
         return b.shuffle(x, x, lanes)
 
@@ -121,8 +122,8 @@ class Vector:
         if self.mask is None:
             reach = (n - 1) * stride + 1 - first
             return None if reach >= n else self.b.first_lanes(reach, n)
-        picks = [(first + k) // stride if (first + k) % stride == 0 else n for k in range(n)]
-        return self.b.shuffle(self.mask, self.b.const(0, self.mask.type), picks)
+        picks = [(first + k) // stride if (first + k) % stride == 0 else None for k in range(n)]
+        return _picked(self.b, self.mask, picks)
 
     def position(self, s):
         b, e = self.b, self.emission
@@ -204,3 +205,14 @@ STATEMENTS = {
     Extreme: Vector.extreme,
     Reduce: Vector.nothing,
 }
+
+
+def _picked(b, mask, lanes):
+    """The mask whose lane k is that of another one, by number; cleared where that is None. Of a constant it is one:
+    LLVM, left to find that out from a shuffle, forgets about lanes that nobody looks at afterwards, takes them for set
+    where vectors have no masks of their own (AVX2), and loads what lies behind an operand."""
+    if mask.name.startswith("<"):
+        bits = mask.name[1:-1].split(", ")
+        return Reg(f"<{', '.join('i1 false' if k is None else bits[k] for k in lanes)}>", Type("i1", len(lanes)))
+    n = mask.type.lanes
+    return b.shuffle(mask, b.const(0, mask.type), [n if k is None else k for k in lanes])

@@ -23,6 +23,7 @@ from ..creation import full_like, tensor_of_others, zeros_like
 from ..iterables import listed
 from ..nn.parameter_containers import ParameterList
 from ..public import of_module
+from ..runtime.eager.sparse_cotangents import given as sparse_given
 from ..runtime.eager.update import drop_gradients, remember, zero_gradients
 from ..runtime.state import modes
 from ..runtime.state.marks import pure
@@ -114,7 +115,7 @@ class Optimizer(Hooks):
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        if has_sparse(self):
+        if sparse_given and has_sparse(self):
             step_with_sparse(self)
             return loss
         if closure is None and frame is not None and frame.step_again(self):

@@ -4,14 +4,12 @@ An optimizer that knows such a step defines update_sparse(group, param, grad). I
 updated as always.
 """
 
-from ..runtime.eager.sparse_cotangents import given
 from ..runtime.state.modes import no_grad, step_out
 
 
 def has_sparse(optimizer):
-    """Whether a gradient of a parameter is sparse."""
-    # Most programs never have one, and need not look.
-    return bool(given) and any(_sparse_of(group) for group in optimizer.param_groups)
+    """Whether a gradient of a parameter is sparse. (Most programs never have one, and need not look.)"""
+    return any(_sparse_of(group) for group in optimizer.param_groups)
 
 
 def _sparse_of(group):
