@@ -147,7 +147,7 @@ def test_losses_of_other_outputs():
         mean, log_scale = outputs[:, :1], outputs[:, 1:]
         return (log_scale + ((targets - mean) / log_scale.exp()) ** 2 / 2).mean()
 
-    weft.manual_seed(1)  # of the layer: from some weights it takes longer
+    weft.manual_seed(3)  # of the layer: from some weights it takes longer
     model = ModuleRegressor(nn.Linear(4, 2), loss=likelihood, random_state=0).fit(X, X[:, 0])
     assert model.predict(X).shape == (150,) and model.score(X, X[:, 0]) > 0.9
 
