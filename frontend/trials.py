@@ -60,6 +60,8 @@ class Trials(Calls):
         usual = self._expected(args, kwargs)
         if not contest.is_going_on() and (n_besides or self._fullgraph or _may_be_whole(usual)):
             return self._before_trial(usual, n_besides, args, kwargs)
+        if usual is None and self._many is not None:
+            usual = self._many.usual  # one that is not looked into: it is no call's alone
         way = contest.way(usual)
         if way is None:
             self._wait(contest.nothing_to_find_out())
@@ -159,6 +161,8 @@ class Trials(Calls):
     def _is_waiting(self):
         """Whether programs are being made in the background, or replays pay only after more calls: what calls take now
         says nothing of those to come."""
+        if self._many is not None and self._many.postponed:
+            return True
         return any(recording.is_waiting() or recording.postponed for recording in self._recordings.values())
 
 

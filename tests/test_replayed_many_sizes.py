@@ -230,3 +230,23 @@ def test_memory_stays_flat():
     before = blocks_after(chosen[100:150])
     assert blocks_after(chosen[150:]) - before < 300
     assert n_replayed(step) > 380
+
+
+@needs_native
+def test_calls_of_new_sizes_count_as_going_one_way():
+    """So a few that had to wait for something are no reason to run eagerly."""
+    twins = Twins(train)
+    given = sizes(40)
+    for n in given[:20]:
+        twins.call(*batch(n))
+    contest, compiled = twins.compiled._contest, twins.compiled
+    assert contest._goes_many_ways(None)
+    contest._goes_many_ways(compiled._many.usual)
+    before = n_replayed(compiled)
+    for n in given[20:]:
+        twins.call(*batch(n))
+    assert n_replayed(compiled) == before + 20
+    assert not contest._goes_many_ways(compiled._many.usual) and contest._goes_one_way()
+    for _ in range(20):
+        compiled._many._followed()
+    assert contest._goes_many_ways(compiled._many.usual)

@@ -33,6 +33,7 @@ class ManyLearned:
     def __init__(self):
         self.found = []  # the ManySizes, the one used last first
         self._kinds, self._lately = {}, {}
+        self.postponed = False  # until native code is there, for which calls have been asking
 
     # --- calls --------------------------------------------------------------------------------------------------------
     def call(self, signature, function, args, kwargs, after):
@@ -46,7 +47,18 @@ class ManyLearned:
                 if many in self.found[1:]:
                     self.found = [many, *(one for one in self.found if one is not many)]
                 return result
+        self._followed()
         return NOT_STARTED
+
+    @property
+    def usual(self):
+        """The UsualFrame that the next call of a new size is expected to use, or None."""
+        return self.found[0].usual if self.found else None
+
+    def _followed(self):
+        """A call of a new size is recorded, or its end is."""
+        if self.found:
+            self.usual.recording.n_followed += 1
 
     def _comes_often(self, signature):
         lately = self._lately
@@ -59,6 +71,7 @@ class ManyLearned:
         """A call has been like others so far, or has departed."""
         many.n_departed = many.n_departed + 1 if has_departed else 0
         if has_departed:
+            self._followed()
             self.found = [one for one in self.found if one.is_of_use]
 
     # --- learning -----------------------------------------------------------------------------------------------------
@@ -77,8 +90,9 @@ class ManyLearned:
         stable = stable_of(kind, ([one.code for one in of_many], structure), frame.lasting)
         if stable is None or len(set(kind.sizes)) < LEAST_SIZES or kind.refusal is not None:
             return
-        if not native_making.is_here():
-            return  # what replays calls pays after more of them
+        self.postponed = not native_making.is_here()
+        if self.postponed:
+            return
         self.found = [one for one in self.found if one.is_of_use]
         if any(one.is_for(of_many, frame.needed, structure, stable) for one in self.found):
             return  # this call was recorded since its size comes often
