@@ -34,7 +34,7 @@ test-interpreters:
 		part=$$((part + 1)); \
 	done
 
-test-interpreter: $(VENV)/test
+test-interpreter: $(VENV)/interpreters
 	@echo "== $$($(BIN)/python --version)"
 	$(PYTEST) -m 'not oracle' $(wildcard $(ON_EACH:%=tests/test_%.py)) \
 		$(if $(PART),$$(printf '%s\n' $(ALL_PARTS) | awk 'NR % 3 == $(PART) % 3'),$(ALL_PARTS))

@@ -199,9 +199,12 @@ class _Nest(Registers):
         """kept: values of earlier passes that later ones load: their memory and the pass that stores them."""
         self.kept, first_pass = {}, {}
         for now in sorted(passes):
-            pending = list(passes[now])
+            pending, seen = list(passes[now]), set()
             while pending:
                 value = pending.pop()
+                if value in seen:  # a chain of which each value is used twice has two to its length of ways
+                    continue
+                seen.add(value)
                 if first_pass.setdefault(value, now) < now and self.worth_keeping(value):
                     if value not in self.kept:
                         self.kept[value] = (self.row_buffer(value), first_pass[value])

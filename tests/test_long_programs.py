@@ -221,7 +221,19 @@ def _calls(function):
     return count
 
 
-@pytest.mark.parametrize("make", [_recurrence], ids=["recurrence"])
+def _elementwise(n_steps):
+    """b = a * b1 - b2 in rows, of which each value is used twice, then softmax: several passes over a row."""
+    graph = Graph("elementwise")
+    x, a = graph.input((8, 300), dtypes.float32), graph.input((8, 300), dtypes.float32)
+    newer, older = x, TABLE["tanh"](x)
+    for _ in range(n_steps):
+        newer, older = TABLE["sub"](TABLE["mul"](a, newer), older), newer
+    spread = TABLE["exp"](TABLE["sub"](newer, TABLE["amax"](newer, axes=(1,), keepdim=True)))
+    graph.outputs.append(TABLE["div"](spread, TABLE["sum"](spread, axes=(1,), keepdim=True)))
+    return graph
+
+
+@pytest.mark.parametrize("make", [_recurrence, _elementwise])
 def test_compiling_twice_as_much_takes_twice_as_long(make):
     small, large = make(100), make(200)
     compile_graph(make(10))
