@@ -68,6 +68,21 @@ def _will_engine_execute_node(node):
     return state.sweep.will_reach(node)
 
 
+def _current_graph_task_execution_order():
+    """The nodes of the backward pass in flight in the order in which they run, those that have run too.
+
+    RuntimeError outside of one, and as in PyTorch unless autograd.set_multithreading_enabled(False) is in force.
+    """
+    if state.sweep is None:
+        raise RuntimeError("_current_graph_task_execution_order should only be called during the backward pass")
+    if state.multithreading:
+        raise RuntimeError(
+            "_current_graph_task_execution_order expects the current backward to be executed with multithreading "
+            "disabled: with weft.autograd.set_multithreading_enabled(False)"
+        )
+    return state.sweep.order()
+
+
 class _functions:
     """Nodes that PyTorch has in C++."""
 

@@ -484,3 +484,17 @@ def test_a_function_behind_the_ops_behind_a_function_of_several_results(compiled
     for _ in range(3):
         assert slope(weft.ones(1, requires_grad=True), weft.zeros(1)).tolist() == [2]
         assert step(weft.ones(2, requires_grad=True), weft.full((2,), 3.0)).tolist() == [5, 5]
+
+
+def test_an_instance_is_warned_of():
+    class Doubled(weft.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    with pytest.warns(DeprecationWarning, match="should not be instantiated"):
+        Doubled()

@@ -442,3 +442,27 @@ def test_modules_show_torch_where_weft_stands_for_it(without_torch):
         assert weft.autograd.torch is weft
     with pytest.raises(AttributeError):
         weft.autograd.torch  # noqa: B018
+
+
+def test_the_order_of_a_pass_is_known_from_its_start():
+    a, b = leaf(1.0), leaf(2.0)
+    c, d = b.sin(), a.cos()
+    out = c * d
+    ran, known = [], []
+    for x in (a, b, c, d, out):
+        x.register_hook(lambda g, x=x: ran.append(edge_of_one(x)))
+    out.register_hook(lambda g: known.append(weft._C._current_graph_task_execution_order()))
+    d.register_hook(lambda g: known.append(weft._C._current_graph_task_execution_order()))
+    with weft.autograd.set_multithreading_enabled(False):
+        out.backward(retain_graph=True)
+        assert known == [ran, ran]
+        weft.autograd.grad(out, b)
+    assert [type(node).__name__ for node in known[-1]] == ["MulBackward0", "SinBackward0", "AccumulateGrad"]
+    with pytest.raises(RuntimeError, match="with multithreading disabled"):
+        out.backward()
+    with pytest.raises(RuntimeError, match="only be called during the backward pass"):
+        weft._C._current_graph_task_execution_order()
+
+
+def edge_of_one(x):
+    return weft.autograd.graph.get_gradient_edge(x).node

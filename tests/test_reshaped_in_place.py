@@ -230,3 +230,52 @@ def test_graphs_from_before_set_have_no_gradient_of_the_new_value():
     assert weft.autograd.grad(before, edge)[0].tolist() == [3, 3]
     (x * x).sum().backward()
     assert x.grad.tolist() == [10, 10]
+
+
+RESHAPED = {
+    "as_strided_": lambda v: v.as_strided_((3,), (1,)),
+    "unsqueeze_": lambda v: v.unsqueeze_(0),
+    "transpose_": lambda v: v.transpose_(0, -1),
+    "squeeze_": lambda v: v.squeeze_(0),
+}
+
+
+class _Shown(weft.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+@pytest.mark.parametrize("name", RESHAPED)
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_what_may_not_be_changed_may_not_be_reshaped(name, is_compiled):
+    """A view that no_grad, unbind or a Function has made: what it is from then on would not be known to its base."""
+    reshape = RESHAPED[name]
+
+    def of_parts(x):
+        return reshape(x.clone().unbind()[0])
+
+    def of_a_function(x):
+        return reshape(_Shown.apply(x.clone()))
+
+    def without_history(x):
+        base = x.clone()
+        with weft.no_grad():
+            shown = base[0]
+        return reshape(shown)
+
+    x = weft.rand(2, 3, requires_grad=True)
+    for change, sentence in (
+        (of_parts, "function that returns multiple views"),
+        (of_a_function, "view was created inside a custom Function"),
+        (without_history, "A view was created in no_grad mode"),
+    ):
+        with pytest.raises(RuntimeError, match=sentence):
+            (weft.compile(change) if is_compiled else change)(x)
+        with weft.no_grad():
+            change(x)
+        change(x.detach())

@@ -25,7 +25,7 @@ def diagram_of_autograd(tensor, params=None, *, title=None):
         variable = getattr(node, "variable", None)
         if variable is not None:
             sources.append(diagram.add(_leaf(f"leaf {k}", variable, names)))
-        diagram.add(Box(str(k), node.name(), _shape_lines(node)), sources)
+        diagram.add(Box(str(k), type(node).__name__, _shape_lines(node)), sources)
     diagram.add(
         Box("result", names.get(id(tensor), "result"), (_type(tensor),), kind="output"), [str(numbers[id(nodes[-1])])]
     )

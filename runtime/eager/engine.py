@@ -89,6 +89,21 @@ class Sweep:
         wanted = self.relevant is None or id(node) in self.relevant or any(n is node for n, _ in self.wanted or ())
         return id(node) in self.reachable and wanted
 
+    def order(self):
+        """The nodes of the pass in the order in which they run, those that have run too."""
+        queue, made, found = Queue(), set(), []
+        edges = [edge for edge, _ in (self.roots() if callable(self.roots) else self.roots)]
+        while edges or queue.waiting or queue.leaves:
+            for node, _ in edges:
+                if node not in made:
+                    queue.add(node)
+                elif node in queue.leaves:
+                    queue.put_last(node)
+                made.add(node)
+            found.append(queue.take())
+            edges = [edge for edge in found[-1].edges if edge is not None and self.is_wanted(edge)]
+        return found
+
     def has_relatives(self, call):
         """Whether nodes of other calls of the same family take part (closed.py)."""
         if self.calls is None:

@@ -65,6 +65,14 @@ class Function:
     _backward_cls = _NodeClass()
     _weft_facts = None
 
+    def __init__(self, *args, **kwargs):
+        warnings.warn(
+            f"{self.__class__} should not be instantiated. Methods on autograd functions are all static, so you should "
+            "invoke them on the class itself: its apply(...).",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
     @staticmethod
     def jvp(ctx, *grad_inputs):
         raise NotImplementedError("You must implement the jvp function for custom autograd.Function.")

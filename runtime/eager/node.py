@@ -133,7 +133,7 @@ class BaseNode:
         self.retained[index] = _weak_reference(tensor)
 
     def __repr__(self):
-        return f"<{self.name()} object at {hex(id(self))}>"
+        return f"<{type(self).__name__} object at {hex(id(self))}>"
 
 
 def shown(edge):
@@ -154,6 +154,10 @@ class AccumulateGrad(BaseNode):
         self.sequence = ACCUMULATE_SEQUENCE
         self.variable = variable
         self.hooks = self.pre_hooks = self.retained = self.post_hooks = None
+
+    def name(self):
+        # PyTorch's, which programs that walk graphs compare with.
+        return "torch::autograd::AccumulateGrad"
 
 
 @functools.cache

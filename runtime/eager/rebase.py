@@ -266,13 +266,10 @@ def check_rebase(target, requires):
         if target._data is not None:
             require_order_for_views(target, target._data)
         return
-    if target._requires_grad:
-        _check_part(target)
-        # What detach() made has the history of its own changes, whatever the other is.
-        if base.is_leaf and not is_apart(target):
-            raise RuntimeError(_of_leaf(target))
-    elif base._requires_grad and target.dtype.is_differentiable and not _is_of_detached(target):
-        raise RuntimeError(f"{_WITHOUT_HISTORY} (shape {target.shape}). {_TOGETHER}")
+    check_view(target, base)
+    # What detach() made has the history of its own changes, whatever the other is.
+    if target._requires_grad and base.is_leaf and not is_apart(target):
+        raise RuntimeError(_of_leaf(target))
     if not target._requires_grad and requires:
         if base._requires_grad and not is_apart(target):
             raise RuntimeError(
@@ -282,6 +279,14 @@ def check_rebase(target, requires):
         _check_apart(target, base)
     if target._requires_grad or requires:
         _check_memory(target, base)
+
+
+def check_view(target, base):
+    """RuntimeError for a view that may not be changed in place, values or shape, because of how it was made."""
+    if target._requires_grad:
+        _check_part(target)
+    elif base._requires_grad and target.dtype.is_differentiable and not _is_of_detached(target):
+        raise RuntimeError(f"{_WITHOUT_HISTORY} (shape {target.shape}). {_TOGETHER}")
 
 
 def _is_of_detached(target):

@@ -9,7 +9,7 @@ from ..state.tensor import is_inference, tensor_of
 from .gate import LEAF_IN_PLACE
 from .inference import inferred_among, refuse_inferred, require_inference_mode, spoil, views_of
 from .node import edge_of, keep_output
-from .rebase import _set, require_order_for_views, take_memory
+from .rebase import _set, check_view, require_order_for_views, take_memory
 from .saved_hooks import with_history, without_history
 
 
@@ -21,6 +21,8 @@ def reshape_in_place(name, target, view):
     require_inference_mode(target)
     if recorded and (target.is_leaf or target._base is not None and _is_leaf(target._base)):
         raise RuntimeError(LEAF_IN_PLACE if target.is_leaf else _VIEW_OF_LEAF)
+    if state.grad_enabled and target._base is not None:
+        check_view(target, target._base)
     target.leave_call()
     block = step_out(f"{name}: an in-place change of a shape")
     try:
