@@ -97,6 +97,7 @@ def _moved(b, pointers, turns, steps):
 
 
 GET, PUT, ADD = "get", "put", "add"
+N_LOOPS = 3  # around the rows of a lookup
 
 
 def lookup_text(how, element, is_single, target=WIDEST):
@@ -107,7 +108,7 @@ def lookup_text(how, element, is_single, target=WIDEST):
     to the rows what the index finds, PUT copies the rows there, ADD adds them to it, in the order of the loops."""
     module = Module(target)
     stems = ("extent", "in_table", "in_rows", "in_index")
-    numbers = [(f"{stem}{k}", I64) for stem in stems for k in range(3)]
+    numbers = [(f"{stem}{k}", I64) for stem in stems for k in range(N_LOOPS)]
     arguments = [(name, PTR) for name in ("table", "rows", "index")]
     b = Builder(module, "weft_kernel", [*arguments, *numbers, ("n", I64), ("each", I64)])
     starts, extents, steps, (n, each) = b.arguments[:3], b.arguments[3:6], b.arguments[6:15], b.arguments[15:]

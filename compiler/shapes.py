@@ -125,6 +125,17 @@ def contiguous_strides(shape):
     return tuple(reversed(strides))
 
 
+def merged_loops(loops):
+    """Loops (extent, strides of arrays), the outer one first, as fewer, where one goes on as the other would."""
+    merged = []
+    for n, strides in loops:
+        if merged and all(outer == n * inner for outer, inner in zip(merged[-1][1], strides)):
+            merged[-1] = (merged[-1][0] * n, strides)
+        else:
+            merged.append((n, strides))
+    return merged
+
+
 def joint_runs(shape, first, second):
     """((size, stride, stride), ...) with runs of both stride lists merged; at least one entry."""
     merged = []

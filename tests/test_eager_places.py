@@ -6,6 +6,7 @@ from test_eager_native import IS_NATIVE, TIMES, native_calls, numbers
 
 import weft
 from weft.nn import functional
+from weft.runtime.code import lookups
 from weft.runtime.eager import plan
 
 
@@ -147,7 +148,7 @@ def test_rows_at_positions_are_native():
 @pytest.mark.parametrize("n_numbers", [1, 3, 40, 1000], ids=lambda n: f"{n} rows")
 @pytest.mark.parametrize("axis", [0, 1])
 def test_slices_are_added_in_the_order_of_the_index(axis, n_numbers, width):
-    """One by one, turn by turn or slice by slice, as many as there are: sums of floats tell orders apart."""
+    """By NumPy or by a kernel, as many as there are: sums of floats tell orders apart."""
     rng = np.random.default_rng(n_numbers + width)
     index = rng.integers(0, n_numbers, 500)
     shapes = [(n_numbers, width), (500, width)]
@@ -169,3 +170,58 @@ def test_no_slices_are_added():
     x = weft.ones(3, 40)
     found = x.index_add(0, weft.zeros(0, dtype=weft.int64), weft.zeros(0, 40))
     assert found.tolist() == x.tolist()
+
+
+@pytest.fixture
+def kernels_from_the_first(monkeypatch):
+    """As if NumPy had added enough for a kernel to be worth compiling."""
+    monkeypatch.setattr(lookups._Account, "left", 0)
+    monkeypatch.setattr(lookups._Account, "functions", {})
+    monkeypatch.setattr(lookups, "FEWEST", 1)
+
+
+ADDED = {
+    "slices of the first dimension": (0, (7, 4), (90,), (90, 4)),
+    "slices in the middle": (1, (3, 7, 4), (50,), (3, 50, 4)),
+    "elements of slices in the middle": (1, (3, 7, 4), (3, 50, 4), (3, 50, 4)),
+    "elements of the last dimension": (2, (3, 2, 9), (2, 2, 40), (2, 2, 40)),
+    "fewer elements than there are": (0, (9, 5, 2, 3), (30, 4, 1, 2), (30, 4, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "complex64", "float16", "bfloat16"])
+@pytest.mark.parametrize("is_turned", [False, True], ids=["in order", "turned"])
+@pytest.mark.parametrize("case", ADDED)
+def test_a_kernel_adds_from_the_first_call_on(case, dtype, is_turned, kernels_from_the_first):
+    axis, shape, places, given = ADDED[case]
+    rng = np.random.default_rng(len(case))
+    is_short = dtype.endswith("16")
+    x, part = ((rng.standard_normal(s) * 99).astype("float32" if is_short else dtype) for s in (shape, given))
+    if is_short:
+        x, part = (weft.tensor(a).to(getattr(weft, dtype)).to(weft.float32).numpy() for a in (x, part))
+    index = rng.integers(0, shape[axis], places)
+    if is_turned:
+        part, index = (np.ascontiguousarray(a.T).T for a in (part, index))
+    where = list(np.indices(given, sparse=True))
+    where[axis] = index if index.shape == given else index.reshape([-1 if k == axis else 1 for k in range(len(given))])
+    expected = x.copy()
+    np.add.at(expected, tuple(where), part)
+    add = "scatter_add" if index.shape == given else "index_add"
+    tensors = [weft.from_numpy(a) for a in (x, index, part)]
+    expected = weft.from_numpy(expected)
+    if is_short:
+        # Sums are float32's, and rounded once.
+        tensors[0], tensors[2], expected = (t.to(getattr(weft, dtype)) for t in (tensors[0], tensors[2], expected))
+
+    def call(x, index, part):
+        return getattr(x, add)(axis, index, part)
+
+    assert call(*tensors).equal(expected)
+    assert weft.compile(call)(*tensors).equal(expected)
+    changed = tensors[0].clone()
+    getattr(changed, f"{add}_")(axis, *tensors[1:])
+    assert changed.equal(expected)
+    index[(0,) * index.ndim] = shape[axis]
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        getattr(changed, f"{add}_")(axis, *tensors[1:])
+    assert changed.equal(expected)

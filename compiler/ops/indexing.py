@@ -100,6 +100,19 @@ gather = register(
 )
 
 
+def _never(*_):
+    return False
+
+
+_add_at = _never
+
+
+def set_add_at(function):
+    """What adds a part where an index says if it can, and says whether it has: runtime/code/lookups.py."""
+    global _add_at
+    _add_at = function
+
+
 def _scatter_add_infer(operands, attributes, default_float):
     x, index, part = operands
     _require_index("scatter_add", index)
@@ -116,6 +129,11 @@ def _change_scatter_add(x, index, part, axis, inside=False):
         x += part
         return
     check_range("scatter_add", index, x.shape[axis])
+    loops = [
+        (n, (0 if k == axis else x.strides[k], part.strides[k], index.strides[k])) for k, n in enumerate(index.shape)
+    ]
+    if _add_at(x, part, index, loops, 1, x.strides[axis]):
+        return
     where = list(np.indices(index.shape, sparse=True))
     where[axis] = index
     # ufunc.at adds one element after the other in row-major order of the index: the order the kernel keeps.
@@ -225,37 +243,10 @@ def _change_index_add(x, index, part, axis):
     check_range("index_add", index, x.shape[axis])
     outer, inner, index = prod(x.shape[:axis]), prod(x.shape[axis + 1 :]), index.reshape(-1)
     rows, part = x.reshape(outer, x.shape[axis], inner), part.reshape(outer, index.size, inner)
-    turns = _turns(index) if outer * inner >= _SEVERAL and index.size >= _SEVERAL else None
-    if turns is not None:
-        for turn in turns:
-            rows[:, index[turn]] += part[:, turn]
-        return
-    if outer * inner < _MANY:
+    loops = [(outer, (rows.strides[0], part.strides[0], 0)), (index.size, (0, part.strides[1], index.strides[0]))]
+    is_whole = inner == 1 or part.strides[2] == rows.strides[2] == x.itemsize
+    if not (is_whole and _add_at(rows, part, index, loops, inner, rows.strides[1])):
         np.add.at(rows, (slice(None), index), part)
-        return
-    for k, i in enumerate(index.tolist()):
-        rows[:, i] += part[:, k]
-
-
-# Elements of a slice, and slices, from which they are added turn by turn; elements of a slice that are added by a call
-# of their own. Those of `add.at` are added one by one: 4096 slices of 64 to 1000 rows take 1.8 ms so, and 0.5 by turns;
-# of 256 to 30,000 rows 3.7 slice by slice, and 1.1 by turns.
-_SEVERAL, _MANY = 32, 256
-# A turn takes as long as so many slices one by one.
-_SLICES_OF_A_TURN = 8
-
-
-def _turns(index):
-    """The positions of an index in turns, in each of which no number occurs twice: the first of every number, then the
-    second ... So what is added to a row is added in order. None if that are too many turns."""
-    order = np.argsort(index, kind="stable")
-    numbers = index[order]
-    starts = np.flatnonzero(np.concatenate(([True], numbers[1:] != numbers[:-1])))
-    counts = np.diff(starts, append=index.size)
-    if _SLICES_OF_A_TURN * counts.max() > index.size:
-        return None
-    turn = np.arange(index.size) - np.repeat(starts, counts)
-    return np.split(order[np.argsort(turn, kind="stable")], np.cumsum(np.bincount(turn))[:-1])
 
 
 def _write_slices(writer, shape, op):

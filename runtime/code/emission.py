@@ -193,8 +193,11 @@ def wait_for_all():
 def _reap():
     for emission in list(_alive):
         if not emission.is_running():
+            try:
+                _alive.remove(emission)
+            except ValueError:
+                continue  # another thread has it
             emission.collect()
-            _alive.remove(emission)
 
 
 class Emission:

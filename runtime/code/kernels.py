@@ -41,6 +41,10 @@ def library(key, make_text):
     return found
 
 
+def is_loaded(key):
+    return key in _libraries
+
+
 def is_at_hand(key):
     """Whether the library for `key` takes no compilation."""
     return key in _libraries or default_cache().get(key) is not None
@@ -95,7 +99,11 @@ def elementwise_address(op, dtypes, attributes, single, in_rows=False, lying=())
 def lookup_address(how, element, is_single):
     """The address of a kernel that finds rows by an index (eager_kernels.py)."""
     text = lambda: _lookup_text(how, element, is_single, jit.kernel_target())  # noqa: E731
-    return library(f"eager lookup {how} {element} {is_single}", text).address("weft_kernel")
+    return library(lookup_key(how, element, is_single), text).address("weft_kernel")
+
+
+def lookup_key(how, element, is_single):
+    return f"eager lookup {how} {element} {is_single}"
 
 
 def rule_address(given, steps, written):

@@ -11,16 +11,17 @@ import numpy as np
 
 from ...compiler import eager_kernels
 from ...compiler.dtypes import bool_, int64, memory_element
+from ...compiler.eager_kernels import N_LOOPS
 from ...compiler.ops import indexing
 from ...compiler.ops.arithmetic import add
 from ...compiler.ops.windows import overlap_add, places_in_windows
+from ...compiler.shapes import merged_loops
 from ..code import kernels
 from .eager_words import ROUTINE, Place
 
 MOST_LOOKUPS = 1 << 18  # of a step
 # Of one that writes or adds. NumPy, which holds the interpreter's lock as well, takes ten times as long.
 MOST_CHANGES = 1 << 20
-LOOPS = 3  # around the rows of a lookup
 MOST_TAPS = 64  # of windows: each is a step
 
 
@@ -112,15 +113,15 @@ _OF_BYTES = {1: "i8", 4: "i32", 8: "i64"}
 def _append(builder, found, how):
     """The step of a lookup, whose index is known to be within the table."""
     table = found.table
-    loops = _merged(loop for loop in found.loops if loop[0] != 1)
+    loops = merged_loops(loop for loop in found.loops if loop[0] != 1)
     if (
-        len(loops) > LOOPS
+        len(loops) > N_LOOPS
         or prod(n for n, _ in loops) > (MOST_LOOKUPS if how == eager_kernels.GET else MOST_CHANGES)
         or how == eager_kernels.ADD
-        and table.dtype is bool_
+        and (table.dtype is bool_ or table.dtype.is_half)
     ):
         return False
-    loops = [(1, (0, 0, 0))] * (LOOPS - len(loops)) + loops
+    loops = [(1, (0, 0, 0))] * (N_LOOPS - len(loops)) + loops
     size = table.dtype.size_bytes
     element = memory_element(table.dtype) if how == eager_kernels.ADD else _OF_BYTES[size]
     builder.append_step(
@@ -136,17 +137,6 @@ def _append(builder, found, how):
         ],
     )
     return True
-
-
-def _merged(loops):
-    """The same as fewer loops, where one goes on as the other would."""
-    merged = []
-    for n, strides in loops:
-        if merged and all(outer == n * inner for outer, inner in zip(merged[-1][1], strides)):
-            merged[-1] = (merged[-1][0] * n, strides)
-        else:
-            merged.append((n, strides))
-    return merged
 
 
 def _overlap(builder, attributes, x, out):

@@ -357,6 +357,9 @@ def _changed_in_part(op, target, operands, attributes):
     types = op.compute_dtype(metas, state.default_dtype)[0]
     if any(m.dtype is not d for m, d in zip(metas, types)) or (meta.shape, meta.dtype) != (target.shape, target.dtype):
         return False
+    if target.dtype.is_half and op.kind != "movement" and "moves" not in op.traits:
+        # Sums are of the type that these are computed in.
+        return False
     # NumPy's assignment to slices reads all that overlaps before it writes.
     if op.kind != "movement" and any(np.may_share_memory(array, x) for x in arrays[1:]):
         return False

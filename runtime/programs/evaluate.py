@@ -12,6 +12,7 @@ from ...compiler.dtypes import DType, from_numpy
 from ...compiler.kernels.library import GridProduct
 from ...compiler.later import later
 from ...compiler.ops.comparison import cast
+from ...compiler.ops.indexing import set_add_at
 from ...compiler.ops.kinds import refuse_complex
 from ...compiler.ops.table import Meta
 from ...compiler.shapes import contiguous_strides
@@ -29,6 +30,7 @@ _run_gemm = later("runtime.code.kernels:run_gemm")
 _run_grid_product = later("runtime.code.kernels:run_grid_product")
 _run_routine = later("runtime.code.kernels:run_routine")
 _run_source = later("runtime.code.kernels:run_source")
+set_add_at(later("runtime.code.lookups:add_at"))
 
 try:
     from numpy._core.umath import _extobj_contextvar, _make_extobj
