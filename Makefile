@@ -25,7 +25,10 @@ ON_EACH = attribute_kinds background closed_nodes data_attribute eager_native* e
 	prepared_* reader_threads reference references threads translate* workers
 IN_TURNS = autograd_* compiled_* data_of_views default_dtype eager_[!n]* errors explain_replay frozen_leaves \
 	optim_steady replayed_* update_rules
-ALL_PARTS = $(sort $(wildcard $(IN_TURNS:%=tests/test_%.py)))
+# What takes long because much is compiled, by passes that are the same everywhere.
+ON_ONE = compiled_batch_sizes compiled_extents compiled_lengths compiled_loops compiled_many_reads \
+	compiled_several_sizes eager_large eager_open_large
+ALL_PARTS = $(filter-out $(ON_ONE:%=tests/test_%.py),$(sort $(wildcard $(IN_TURNS:%=tests/test_%.py))))
 
 test-interpreters:
 	part=0; for python in $$(.ci/interpreters $(PYTHON)); do \

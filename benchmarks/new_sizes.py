@@ -41,21 +41,21 @@ def main(arguments=None):
 
 def measured(make, sizes, weft, torch):
     """Microseconds of a call: compiled, eager, PyTorch's."""
-    step, *others = [make(library) for library in (weft, weft, torch)]
-    sides = [(weft.compile(step[0]), step[1]), *others]
+    compiled, *others = [make(library) for library in (weft, weft, torch)]
+    sides = [(weft.compile(compiled[0]), *compiled[1:]), *others]
     chosen = random.Random(7).sample(range(*sizes), min(N_FIRST + N_CALLS, sizes[1] - sizes[0]))
     taken = [[] for _ in sides]
     for n in chosen:
-        for (function, arguments), seconds in zip(sides, taken):
+        for (function, arguments, *step), seconds in zip(sides, taken):
             given = arguments(n)
             began = time.thread_time()
-            function(*given)
+            step[0](function, *given) if step else function(*given)
             seconds.append(time.thread_time() - began)
     medians = [1e6 * statistics.median(seconds[N_FIRST:]) for seconds in taken]
     return medians
 
 
-# --- what is measured: (function, arguments of a size) ----------------------------------------------------------------
+# --- what is measured: (function, arguments of a size), and what is done with the function if that is not all ---------
 def training(library, model, arguments, optimizer="SGD", **options):
     functional = library.nn.functional
     steps = getattr(library.optim, optimizer)(model.parameters(), **options)
@@ -91,6 +91,23 @@ def digits_step(library):
 
 def adam_step(library):
     return training(library, perceptron(library, (64, 128, 64, 10)), rows_of(library, 64), "Adam", lr=1e-3)
+
+
+def step_outside(library):
+    """What follows the loss is not compiled, as torch.compile has it."""
+    model = perceptron(library, (64, 128, 64, 10))
+    steps = library.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+    def loss(x, y):
+        return library.nn.functional.cross_entropy(model(x), y)
+
+    def step(loss, x, y):
+        found = loss(x, y)
+        steps.zero_grad()
+        found.backward()
+        steps.step()
+
+    return loss, rows_of(library, 64), step
 
 
 def inference(library):
@@ -161,6 +178,7 @@ CASES = {
     "8-16-10, SGD": (small_step, (2, 300)),
     "digits: 64-128-64-10, SGD with momentum": (digits_step, (2, 300)),
     "the same, Adam": (adam_step, (2, 300)),
+    "the same, backward and SGD with momentum after the call": (step_outside, (2, 300)),
     "the same, prediction": (inference, (2, 300)),
     "a convolutional network, SGD": (images, (2, 300)),
     "transformer layer, lengths, Adam": (encoder, (2, 270)),

@@ -249,9 +249,7 @@ class Family:
         known = self.code_for(numbers, stretch, build, version)
         if known is None:
             return None
-        made = _instance(*known, numbers, began)
-        made.of_many = OfMany(self, known, numbers)
-        return made
+        return program_of(OfMany(self, known, numbers), numbers, began)
 
     def code_for(self, numbers, stretch, build, version):
         """The (meta, machine code) of it."""
@@ -308,6 +306,13 @@ def reason_of(error):
 def _instance(meta, code, numbers, began):
     """The Program for one n, or one of several."""
     return linked(Instance(meta, numbers), code, began, n=said_of(numbers))
+
+
+def program_of(of_many, numbers, began=None):
+    """The Program for these numbers of what such a program is made of, which was asked for at this time."""
+    made = _instance(*of_many.code, numbers, time.perf_counter() if began is None else began)
+    made.of_many = of_many._replace(numbers=numbers)
+    return made
 
 
 class OfMany(NamedTuple):

@@ -10,7 +10,18 @@ that neither an eager op nor such a call has made.
 import functools
 from collections import namedtuple
 
-from ...compiler.translate.kinds import I64, Address, Bool, List, Object, ObjectKind, Rows, Struct, Tuple
+from ...compiler.translate.kinds import (
+    I64,
+    Address,
+    Bool,
+    List,
+    Object,
+    ObjectKind,
+    Rows,
+    Struct,
+    Tuple,
+    offset_of,
+)
 from ...compiler.translate.language import METHOD, External, cast, keep, native, require
 from ..code import translated
 from ..code.native_kinds import TensorObject, call_with
@@ -221,7 +232,15 @@ class NativeEnd:
             objects.builtin(objects.definition_of(name, code.address(f"weft_{name}")), packed.words)
             for name in ("make_finished", "open_finished")
         ]
-        self._held = packed, code
+        self._held, self._words = [packed, code, outside], packed.words
+
+    def take_outside(self, outside):
+        """What calls have for `outside` from now on."""
+        self._words[_OUTSIDE] = id(outside)
+        self._held[-1] = outside
+
+
+_OUTSIDE = offset_of(Words, "outside") // 8
 
 
 def _not_made():

@@ -68,10 +68,11 @@ class NativeBackward:
             new_array=objects._new_array_address(),
         )
         self._packed = Packed(words)
-        self._point_to(program, self._packed.words)
+        self.words = self._packed.words
+        self._point_to(program, self.words)
         functions = [objects.definition_of(name, _code().address(f"weft_{name}")) for name in _NAMES]
         self.backward, self.gradients, self.cotangents, self.node, self.begin = [
-            objects.builtin(definition, self._packed.words) for definition in functions
+            objects.builtin(definition, self.words) for definition in functions
         ]
 
     def _gradient(self, outside, program, k, position):

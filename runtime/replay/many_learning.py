@@ -5,6 +5,8 @@ from outside. Three of three sizes make a ManySizes. A size that comes back agai
 UsualFrame of its own (usual_learning.py), which begins sooner and takes layers as a whole.
 """
 
+from functools import partial
+
 from ..record.expectation import Expectation
 from ..state.tensor import Tensor
 from . import native_making
@@ -98,7 +100,7 @@ class ManyLearned:
             return  # this call was recorded since its size comes often
         frame.confirmed = Expectation(frame, frame.start, [(vid, t, 0) for vid, t in stable])
         try:
-            made = many_sizes(frame, structure, types)
+            made = many_sizes(frame, structure, types, partial(setattr, kind, "refusal"))
         except (Refused, NotReplayed) as reason:
             kind.refusal = str(reason.args[0])
             return

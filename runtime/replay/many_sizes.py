@@ -26,10 +26,12 @@ from ..programs.formulas import condition_of, function_of
 from ..programs.opening import Formula
 from ..programs.recording import INPUT, Recording, Step, ValueMeta
 from ..programs.resized import ResizedProgram
+from ..programs.sizes import program_of
 from ..state.attributes import same_attributes
 from ..state.tensor import Tensor
 from . import native_words
 from .frame_usual import NOT_STARTED, UsualFrame
+from .many_outside import ManyBackward
 from .many_words import SizeWords
 from .native_records import words_of_entry
 from .open_path import Refused, open_path
@@ -54,9 +56,9 @@ def programs_of(frame):
     return tuple(found) if is_whole else ()
 
 
-def many_sizes(frame, structure, types):
+def many_sizes(frame, structure, types, refuse):
     """The ManySizes for calls like one that has ended in this Frame, whose `confirmed` says what they meet. Refused, or
-    NotReplayed, if there is none."""
+    NotReplayed, if there is none; `refuse` is called with a reason if that turns out later."""
     of_many, path = programs_of(frame), list(frame.step.path())
     opened = open_path(path, of_many[-1], frame.default_dtype)
     before = frame.end_program, frame.flushes, frame.recording
@@ -66,7 +68,7 @@ def many_sizes(frame, structure, types):
         usual = UsualFrame(frame, frame.needed, entries_of(frame), structure, types)
     finally:
         frame.end_program, frame.flushes, frame.recording = before
-    return ManySizes(usual, path, opened, of_many)
+    return ManySizes(usual, path, opened, of_many, refuse)
 
 
 def _resized(program):
@@ -88,7 +90,15 @@ def _of_numbers(vids, shapes):
 # (what else follows from sizes, whether a UsualFrame with these open shapes has it)
 _REFUSED = (
     ("native code does not replay it", lambda usual, shapes: usual._native is None),
-    ("a backward comes after the call", lambda usual, shapes: usual.outside is not None),
+    ("an argument gets a gradient after the call", lambda usual, _: usual.outside is not None and usual.outside.inner),
+    (
+        "a backward comes after the call, which changes what that reads or has differentiated some of it",
+        lambda usual, _: usual.outside is not None and not usual.outside.is_plain,
+    ),
+    (
+        "a backward comes after the call, of which a part ran before its end",
+        lambda usual, _: usual.outside is not None and (usual.segments or usual.program is None),
+    ),
     (
         "a value of a changing size is read in the middle",
         lambda usual, shapes: any(_of_numbers(segment.made, shapes) for segment in usual.segments),
@@ -110,10 +120,10 @@ class ManySizes:
     """A UsualFrame for calls of many sizes.
 
     numbers: the sizes that it has the facts of, in the order of `names`; None while they are being changed. `lock`: is
-    held while it is changed, and while a call uses it.
+    held while it is changed, and while a call uses it. refuse: is called with a reason if it is of no use after all.
     """
 
-    def __init__(self, usual, path, opened, of_many):
+    def __init__(self, usual, path, opened, of_many, refuse):
         for reason, is_so in _REFUSED:
             if is_so(usual, opened.shapes):
                 raise Refused(reason)
@@ -136,7 +146,13 @@ class ManySizes:
         given = [one for one in given if one[1] is not None]
         self.programs = [program for _, program, _ in given]
         self.size_words = SizeWords(usual, given, arguments, self.names)
+        self.backward = None if usual.outside is None else ManyBackward(self, usual.outside, self._refuse)
+        self._when_refused = refuse
         usual.many = self
+
+    def _refuse(self, reason):
+        self.n_departed = _IN_VAIN
+        self._when_refused(reason)
 
     def _find_arguments(self):
         """Which arguments tell the sizes: (place among the leaves, index of their step) of each, their shapes, and for
@@ -273,6 +289,8 @@ class ManySizes:
         if usual.ended is not None:
             usual.ended = EndedOfMany(self, numbers)
             words[native_words.ENDED] = id(usual.ended)
+        if self.backward is not None:
+            usual.take_outside(self.backward.for_sizes(numbers))
         self._held, self.numbers = held, numbers
 
     def _write_entries(self, attributes, held):
@@ -315,6 +333,10 @@ class ManySizes:
             before = recording.grow(before, Step(*own, step.first, step.first_number, step.line, step.detail))
             path.append(before)
         return recording, path, self._expected(path)
+
+    def program(self, numbers):
+        """The Program at the end of a call of these sizes."""
+        return program_of(self.of_many[-1], dict(zip(self.names, numbers)))
 
     def _expected(self, path):
         """The Expectation of the calls, on these steps."""

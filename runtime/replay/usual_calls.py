@@ -10,6 +10,7 @@ would have left, which knows all answers.
 """
 
 import weakref
+from operator import itemgetter
 
 from ..eager.engine import Sweep
 from ..eager.node import BaseNode, edge_of, next_sequence
@@ -207,11 +208,12 @@ class ReplayedCall:
         plan = self.outside.plan(present)
         if plan is None:
             return None
-        program, sources, positions = plan
-        kept = arrays, self.outputs, self.arrays
+        (program, sources, positions), kept = plan, (arrays, self.outputs, self.arrays)
         read = [place if kind == KNOWN else kept[kind][place] for kind, place in sources]
-        found = [None] * len(self.outside.reached)
-        for k, array in zip(positions, program.call(read, self.numbers, self.outside.expectation)):
+        found, given = [None] * len(self.outside.reached), self.outside.run(program, read, self.numbers)
+        if given is None:
+            return None
+        for k, array in zip(positions, given):
             found[k] = tensor_of(array)
         self.outside.count_done(present, ReplayedCall.backward_in_python)
         return found
@@ -370,7 +372,7 @@ class ReplayedCall:
             *zip(outside.inside, self.inputs, inside),
         ]
         frame.entered = [
-            (v, t, -1 if v in frame.overwritten else version) for v, t, version in sorted(entered, key=_first)
+            (v, t, -1 if v in frame.overwritten else version) for v, t, version in sorted(entered, key=itemgetter(0))
         ]
         frame.outer_edges = {v: outside.edge(self, k) for k, v in enumerate(outside.reached)}
         arrays = zip((*outside.inside, *outside.needed.live), (*self.arrays, *self.outputs))
@@ -476,12 +478,8 @@ def run_in_sweep(node, cotangents, retain_graph):
 
 
 def _node_of(call):
-    """The node of a call that another one has differentiated."""
+    """Of a call that another one has differentiated."""
     return call.graph_node() if isinstance(call, ReplayedCall) else call
-
-
-def _first(entered):
-    return entered[0]
 
 
 def _storage(tensor):

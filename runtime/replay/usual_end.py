@@ -30,6 +30,7 @@ class Ending:
     """What a UsualFrame does at the end of a call."""
 
     kind_of_finished = ReplayedCall
+    native_end = None  # the NativeEnd that makes what stands for calls, once there is one
 
     def close(self):
         if self.working:
@@ -129,7 +130,14 @@ class Ending:
         something else to do then."""
         self.n_ended += 1
         if self.n_ended == _ENDED_BEFORE_NATIVE and self._native is not None and not self.slower_for:
-            self._native.make_ends_with(finished_calls.NativeEnd(self, self._open_made))
+            self.native_end = finished_calls.NativeEnd(self, self._open_made)
+            self._native.make_ends_with(self.native_end)
+
+    def take_outside(self, outside):
+        """What the calls to come have in common about a backward that comes after."""
+        self.outside = outside
+        if self.native_end is not None:
+            self.native_end.take_outside(outside)
 
     def _open_made(self, ended):
         ended.open(self.numbers, self.outputs)

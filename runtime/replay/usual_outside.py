@@ -6,7 +6,7 @@ from ..record.closed_again import of_first
 from .usual_entries import NotReplayed
 
 COTANGENT, OUTPUT, ARRAY, KNOWN = range(4)
-_DONE_BEFORE_NATIVE = 2
+_IN_CALLS = "freed", "overwritten", "versioned", "changed_leaves", "changed_metas", "same"
 _MOST_ASKED_SINGLY = 16  # results of which it is found out what a backward from each alone frees
 _native_backward = _native_end = None
 
@@ -31,6 +31,8 @@ class OutsideBackward:
     watched: tensors from outside that are the same in every call, whose versions a backward compares.
     reached: numbers of the leaves that get gradients. kept: numbers of results that a backward reads where they are.
     """
+
+    DONE_BEFORE_NATIVE = 2
 
     def __init__(self, frame, usual):
         self.needed, self.recording, self.step = usual.needed, frame.recording, frame.step
@@ -68,6 +70,11 @@ class OutsideBackward:
         self._plans = {}
         # What does it natively from all results; by the numbers of results; how often it was done in Python.
         self.native, self.natives, self.n_done, self._n_done_from = None, {}, 0, {}
+
+    @property
+    def is_plain(self):
+        """Whether a backward finds all that it reads as it was, and nothing but leaves from outside gets a gradient."""
+        return self.is_unchanged and not self.is_changing and not any(self.constant[name] for name in _IN_CALLS)
 
     def _check_leaves(self, frame, expected):
         known = {id(tensor) for tensor in expected.values()}
@@ -168,8 +175,16 @@ class OutsideBackward:
         cannot."""
         self.n_done += 1
         n_done = self._n_done_from[present] = self._n_done_from.get(present, 0) + 1
-        if n_done != _DONE_BEFORE_NATIVE or _native_backward is None:
+        if n_done != self.DONE_BEFORE_NATIVE:
             return
-        native = self.natives[present] = _native_backward(self, present, *self.plan(present), in_python)
+        native = self.natives[present] = self.taken_over(present, self.plan(present), in_python)
         if present == self.needed.differentiable:
             self.native = native
+
+    def taken_over(self, present, plan, in_python):
+        """The native twin of a plan; None where there is no native code."""
+        return None if _native_backward is None else _native_backward(self, present, *plan, in_python)
+
+    def run(self, program, read, numbers):
+        """What a plan's program gives for these arrays and all numbers of the call; None if it cannot be run now."""
+        return program.call(read, numbers, self.expectation)

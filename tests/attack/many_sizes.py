@@ -91,6 +91,21 @@ CALLS = (
 AFTER = (
     "yield peek(result)", "yield peek(result)", "held.append(result)", "result = None", "pass",
     "if isinstance(result, weft.Tensor) and result.requires_grad:\n    result.sum().backward()\n    yield w.grad",
+    "if weft.is_tensor(result) and result.requires_grad:\n"
+    "    yield weft.autograd.grad(result.sum(), [w, u, *model.parameters()], allow_unused=True)",
+    "if weft.is_tensor(result) and result.requires_grad:\n    held.append(result)\n"
+    "if len(held) > 3 and weft.is_tensor(held[-3]):\n    held[-3].sum().backward()\n    yield w.grad, held.pop(-3)",
+    "if weft.is_tensor(result) and result.requires_grad:\n    result.sum().backward(retain_graph=True)\n"
+    "    if size % 3 == 0:\n        model[0].weight.data.mul_(0.5)\n"
+    "    if size % 3 == 1:\n        with weft.no_grad():\n            model[0].weight.mul_(0.5)\n"
+    "    result.sum().backward()\n    yield w.grad, str(result.grad_fn)[:12]",
+    "if weft.is_tensor(result) and result.requires_grad:\n"
+    "    again, leaves = size % 2 == 0, [w, u, *model.parameters()]\n"
+    "    gs = weft.autograd.grad(result.sum(), leaves, allow_unused=True, create_graph=again)\n"
+    "    total = sum(g.square().sum() for g in gs if g is not None)\n"
+    "    if size % 2 == 0 and total.requires_grad:\n        total.backward()\n    yield total, w.grad",
+    "if isinstance(result, tuple) and all(weft.is_tensor(r) and r.requires_grad for r in result):\n"
+    "    (result[0].sum() + 2 * result[1].sum() if size % 2 else result[1].sum()).backward()\n    yield w.grad",
 )  # fmt: skip
 
 
