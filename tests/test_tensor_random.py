@@ -176,12 +176,13 @@ def test_compiled_draws_are_eager_ones():
         assert [y.tolist() for y in compiled] == [y.tolist() for y in eager]
 
 
-@pytest.mark.parametrize("n", [1, 2, 100, 5000])
+@pytest.mark.parametrize("n", [1, 2, 100, 5000, 16385, 40000])
 @pytest.mark.parametrize("n_different", [1, 7, 1 << 53])
 def test_permutations_of_many_have_the_order_of_the_draws(n, n_different):
     numbers = np.random.default_rng(n).integers(0, n_different, n) * ((1 << 53) // n_different)
     # Some differ in their last bit only, for which there is no room beside a position.
     draws = (numbers + np.arange(n) % 2 * (n_different < 1 << 53)) * 2.0**-53
+    draws[:: n // 2 + 1] = 1.0 - 2.0**-53
     assert random.order_of_many(draws).tolist() == draws.argsort(kind="stable").tolist()
     assert random.order_of(draws).tolist() == draws.argsort(kind="stable").tolist()
 
