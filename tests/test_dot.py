@@ -1,5 +1,5 @@
-"""Products of two vectors: the sum of their products, in the order of sums, however they are written and lie; and
-products of many small matrices, which are those of each."""
+"""Products of two vectors, and of few long rows and one: the sum of their products, in the order of sums, however they
+are written and lie; and products of many small matrices, which are those of each."""
 
 import numpy as np
 import pytest
@@ -48,6 +48,43 @@ def test_it_lies_as_it_likes_and_has_any_number_of_threads():
         assert (x @ x[:1].expand(300_000)).item() == (x * x[0]).sum().item()
     finally:
         weft.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", [weft.float32, weft.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("rows, k", [(1, 5000), (3, 4096), (7, 70_001), (2, 300_000)])
+def test_few_long_rows_times_a_vector_are_sums(rows, k, dtype):
+    draw = np.random.default_rng(rows)
+    x = weft.tensor(draw.standard_normal((rows, k)), dtype=dtype)
+    vector = weft.tensor(draw.standard_normal(k), dtype=dtype)
+    compiled, before = weft.compile(lambda x, y: x @ y), weft.get_num_threads()
+    wanted = [(row * vector).sum().item() for row in x]
+    try:
+        for n in (1, 2, 3):
+            weft.set_num_threads(n)
+            for same in (x, x.T.contiguous().T):
+                assert [f(same, vector).tolist() for f in (compiled, weft.matmul, weft.mv)] == [wanted] * 3
+            assert (x[:, None] @ vector).flatten().tolist() == wanted
+    finally:
+        weft.set_num_threads(before)
+
+
+def test_rows_become_long_while_a_program_serves_all_lengths():
+    draw = np.random.default_rng(6)
+    x = weft.tensor(draw.standard_normal((2, 9000)), requires_grad=True)
+    vector = weft.tensor(draw.standard_normal(9000))
+
+    def run(x, vector):
+        return (x @ vector).exp().sum()
+
+    compiled = weft.compile(run, dynamic=True)
+    for n in (3, 100, 4095, 4096, 70, 9000, 5000):
+        both = []
+        for function in (run, compiled):
+            x.grad = None
+            loss = function(x[:, :n] / 100, vector[:n])
+            loss.backward()
+            both.append((loss.item(), x.grad.tolist()))
+        assert both[0] == both[1]
 
 
 def test_derivatives_of_any_order():
