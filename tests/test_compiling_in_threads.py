@@ -379,6 +379,20 @@ def test_the_process_ends_while_llvm_works():
 
 
 @linux_only
+def test_the_process_ends_while_another_thread_waits_for_code(monkeypatch):
+    """Only the thread that waits takes over what was made: two at once would let go of the same memory twice."""
+    taken, collect = [], emission.Emission.collect
+    monkeypatch.setattr(emission.Emission, "collect", lambda self: (taken.append(self), collect(self)))
+    with jit.compiling:
+        begun = jit.Compilation(["define i64 @f() { ret i64 1 }"])
+    emission.stop()
+    assert not taken
+    with jit.compiling:
+        assert begun.finish()
+    assert len(taken) == 1
+
+
+@linux_only
 def test_a_fork_while_llvm_works():
     printed = run(
         BEGUN

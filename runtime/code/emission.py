@@ -177,10 +177,13 @@ def begin(texts, tools, machines, n_threads):
 
 
 def stop():
-    """Wait until no thread is in LLVM, at the end of the process: the texts that were not begun are dropped."""
-    for emission in _alive:
+    """Wait until no thread is in LLVM, at the end of the process: the texts that were not begun are dropped. What was
+    made is left to who waits for it: a thread of Python's may be about to take it over, and none is to do so twice."""
+    emissions = list(_alive)
+    for emission in emissions:
         emission.give_up()
-    wait_for_all()
+    for emission in emissions:
+        emission.wait()
 
 
 def wait_for_all():
