@@ -325,9 +325,10 @@ def _nll_infer(operands, attributes, default_float):
 
 def _hits(x, target, ignore_index):
     """bool (N, C): the target's class of every row, and none in ignored rows."""
-    classes = x.apply_op(arange, (0, 1), {"shape": (x.shape[1],), "dtype": dtypes.int64})
+    classes = x.apply_op(arange, (0, 1), {"shape": (x.shape[1],), "dtype": dtypes.int32})
     column = reshape(target, shape=(x.shape[0], 1))
-    return logical_and(eq(classes, column), ne(column, ignore_index))
+    # Compared in half of the bits: a vector has as many of them as of floats, and a class that counts has no others.
+    return logical_and(eq(classes, cast(column, dtype=dtypes.int32)), ne(column, ignore_index))
 
 
 def _nll(x, target, reduction, ignore_index):
