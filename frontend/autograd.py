@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 
 from .compiler import dtypes
-from .compiler.ops import view
+from .compiler.ops import source, view
 from .compiler.ops.comparison import cast
 from .creation import ones, tensor
 from .graph import GradientEdge, unsafe_preserve_version_counter
@@ -19,6 +19,7 @@ from .runtime.eager.function import Function, once_differentiable
 from .runtime.eager.function_node import FunctionContext, FunctionNode
 from .runtime.eager.node import edge_of
 from .runtime.eager.saved_hooks import SavedTensor
+from .runtime.state.elsewhere import is_elsewhere
 from .runtime.state.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state, watching
 from .runtime.state.said import warn_once
 from .runtime.state.tensor import Tensor, tensor_of
@@ -146,6 +147,8 @@ def _is_one_real(array):
 
 def _one(out):
     """The cotangent of one element. Most backward passes begin with it: it is made without an op where it can be."""
+    if out.__class__ is Tensor and out._data is None and is_elsewhere(out):
+        return out.apply_op(source.full, (1,), {"shape": (), "dtype": out.dtype}).reshape(out.shape)
     if state.frame is None and not watching and out.dtype in _PLAIN:
         like = out if out.__class__ is not Tensor or out._data is None else out._data
         one = np.empty(like.shape, out.dtype.numpy)

@@ -33,6 +33,7 @@ from .runtime.replay.compiled_call import install
 from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_arguments import arguments_of, leaves_of
 from .runtime.replay.usual_learning import usual_frame
+from .runtime.state.elsewhere import any_elsewhere, is_elsewhere, used
 from .runtime.state.marks import asked_classes
 from .runtime.state.modes import state, watching
 from .runtime.state.tracebacks import shorten
@@ -197,6 +198,8 @@ class CompiledFunction(Trials):
         recording = self._recording_of(args, kwargs, tensors)
         if recording is None or recording.has_failed and not captures:
             return self._function(*args, **kwargs)
+        if used and any_elsewhere(tensors):
+            return self._traced(recording, tensors, args, kwargs)
         for usual in [replay for replay in recording.replays if replay is not tried]:
             result = self._again(usual, args, kwargs)
             if result is not NOT_STARTED:
@@ -216,6 +219,13 @@ class CompiledFunction(Trials):
             self._stay_eager(ways)
             return ways.run(ways.eager, self._function, args, kwargs)
         return ways.run(ways.followed, self._follow, (recording, tensors, args, kwargs))
+
+    def _traced(self, recording, tensors, args, kwargs):
+        """A call that was given a tensor on a GPU: its programs are those of what it asks of the GPU."""
+        gpu = next(x._meta.gpu for x in tensors if is_elsewhere(x))
+        recording.counter[0] += 1
+        result, recording.on_gpu = _traced(gpu, self._function, args, kwargs)
+        return result
 
     def _of_many_sizes(self, args, kwargs):
         """The call as one like others but for its sizes, or NOT_STARTED."""
@@ -403,6 +413,7 @@ class CompiledFunction(Trials):
         return f"<weft.compile of {self._name}: {len(self._recordings)} signature(s)>"
 
 
+_traced = later("runtime.gpu.trace:traced")
 _many_learned = later("runtime.replay.many_learning:ManyLearned")
 OptimizedModule = CompiledFunction  # PyTorch's name of it, by which programs know it
 set_compile(CompiledFunction)

@@ -9,11 +9,12 @@ from .compiler.dtypes import dtype_of
 from .compiler.ops import view
 from .compiler.storage import convert
 from .composed import diagonal, select
-from .creation import check_spacing, full_like, linspace, tensor, whole_spacing, zeros
+from .creation import check_spacing, full_like, linspace, tensor, zeros
 from .functions import nonzero
 from .placement import check_placement
 from .runtime.state.tensor import Tensor, tensor_of
 from .shaping import flatten, permute, reshape
+from .spacing import whole_spacing
 
 
 # --- copies of views --------------------------------------------------------------------------------------------------

@@ -11,16 +11,18 @@ from .compiler.ops import comparison, source
 from .compiler.ops.random import below, whole_between
 from .compiler.ops.table import OpError
 from .compiler.shapes import shape_given
-from .compiler.storage import check_fits, convert
+from .compiler.storage import convert
 from .data_given import array_of, type_of_numbers
-from .placement import check_placement
+from .placement import beside, check_placement, gpu_for, gpu_like, made_on
 from .runtime.state import random
 from .runtime.state.aligned import PAGED_BYTES, zeroed_array
-from .runtime.state.device import require_cpu
+from .runtime.state.device import gpu_given
+from .runtime.state.elsewhere import is_elsewhere
 from .runtime.state.exposure import shown
 from .runtime.state.modes import state, watching
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor, _apply, tensor_of
+from .spacing import spaced, whole_spacing
 
 
 def plain(number):
@@ -56,8 +58,8 @@ def tensor(data, *, dtype=None, requires_grad=False, **placement):
     Python floats get the default dtype (float32), ints int64, bools bool; arrays keep theirs. ValueError for ragged
     lists, TypeError for types weft does not have.
     """
-    if placement:
-        check_placement("tensor", placement)
+    if placement and (gpu := gpu_for("tensor", placement)):
+        return made_on(gpu, tensor, data, dtype=dtype, requires_grad=requires_grad)
     made = tensor_of(array_of(data, dtype))
     if requires_grad:
         made.requires_grad = True
@@ -114,8 +116,10 @@ def tensor_of_others(value):
 
 def as_tensor(data, dtype=None, device=None):
     """Like `tensor`, but without a copy where the data already is a tensor or array of the type."""
-    if device is not None:
-        require_cpu("as_tensor", device)
+    gpu = None if device is None else gpu_given("as_tensor", device)
+    if gpu is not None or device is not None and isinstance(data, Tensor):
+        made = as_tensor(data, dtype)
+        return made.to(device)
     if dtype is None:
         found = shown(data)
         if found is not None:
@@ -158,7 +162,8 @@ def from_numpy(array):
 
 def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
     """`tensor` or `as_tensor` of anything: copy=True copies, copy=False is a ValueError where it cannot be avoided."""
-    require_cpu("asarray", device)
+    if gpu_given("asarray", device) is not None:
+        return _finish(asarray(obj, dtype=dtype).to(device), requires_grad)
     shared = as_tensor(obj, dtype=dtype)
     shares = isinstance(obj, (Tensor, np.ndarray)) and np.may_share_memory(shared.detach().array, _array_of(obj))
     if copy is False and not shares:
@@ -171,8 +176,8 @@ def _array_of(obj):
 
 
 def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
-    if placement:
-        check_placement("full", placement)
+    if placement and (gpu := gpu_for("full", placement)):
+        return made_on(gpu, full, size, fill_value, dtype=dtype, requires_grad=requires_grad)
     if isinstance(size, (int, np.integer)):
         size = (size,)
     if dtype is None and isinstance(fill_value, Tensor):
@@ -207,39 +212,42 @@ _PLAIN = frozenset((dtypes.float32, dtypes.float64, dtypes.int64, dtypes.bool_))
 
 
 def zeros(*sizes, size=None, dtype=None, requires_grad=False, **placement):
-    if placement:
-        check_placement("zeros", placement)
+    if placement and (gpu := gpu_for("zeros", placement)):
+        return made_on(gpu, zeros, *sizes, size=size, dtype=dtype, requires_grad=requires_grad)
     return filled(size_given(sizes, size), 0, dtype or state.default_dtype, requires_grad)
 
 
 def ones(*sizes, size=None, dtype=None, requires_grad=False, **placement):
-    if placement:
-        check_placement("ones", placement)
+    if placement and (gpu := gpu_for("ones", placement)):
+        return made_on(gpu, ones, *sizes, size=size, dtype=dtype, requires_grad=requires_grad)
     return filled(size_given(sizes, size), 1, dtype or state.default_dtype, requires_grad)
 
 
 def empty(*sizes, size=None, dtype=None, requires_grad=False, **placement):
     """Zeros: memory that was never written would make results depend on the past."""
-    if placement:
-        check_placement("empty", placement)
+    if placement and (gpu := gpu_for("empty", placement)):
+        return made_on(gpu, empty, *sizes, size=size, dtype=dtype, requires_grad=requires_grad)
     return filled(size_given(sizes, size), 0, dtype or state.default_dtype, requires_grad)
 
 
 def full_like(input, fill_value, *, dtype=None, requires_grad=False, **placement):
-    if placement:
-        check_placement("full_like", placement)
+    if (placement or input._data is None) and (gpu := gpu_like("full_like", input, placement)):
+        dtype = dtype or input.dtype
+        return made_on(gpu, full, input.shape, fill_value, dtype=dtype, requires_grad=requires_grad)
     return full(input.shape, fill_value, dtype=dtype or input.dtype, requires_grad=requires_grad)
 
 
 def zeros_like(input, *, dtype=None, requires_grad=False, **placement):
-    if placement:
-        check_placement("zeros_like", placement)
+    if (placement or input._data is None) and (gpu := gpu_like("zeros_like", input, placement)):
+        dtype = dtype or input.dtype
+        return made_on(gpu, full, input.shape, 0, dtype=dtype, requires_grad=requires_grad)
     return filled(input.shape, 0, dtype or input.dtype, requires_grad)
 
 
 def ones_like(input, *, dtype=None, requires_grad=False, **placement):
-    if placement:
-        check_placement("ones_like", placement)
+    if (placement or input._data is None) and (gpu := gpu_like("ones_like", input, placement)):
+        dtype = dtype or input.dtype
+        return made_on(gpu, full, input.shape, 1, dtype=dtype, requires_grad=requires_grad)
     return filled(input.shape, 1, dtype or input.dtype, requires_grad)
 
 
@@ -248,8 +256,8 @@ empty_like = zeros_like
 
 def arange(begin=None, /, end=..., step=1, *, start=None, dtype=None, requires_grad=False, **placement):
     """start, start + step, ... below end; arange(n) counts from 0. int64 if all three are ints, else the default."""
-    if placement:
-        check_placement("arange", placement)
+    if placement and (gpu := gpu_for("arange", placement)):
+        return made_on(gpu, arange, begin, end, step=step, start=start, dtype=dtype, requires_grad=requires_grad)
     if begin is None or start is not None:
         start = _named_start(begin, start, end, step)
     elif end is ...:
@@ -313,8 +321,8 @@ def _real(x):
 
 def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement):
     """`steps` numbers from start to end, both included."""
-    if placement:
-        check_placement("linspace", placement)
+    if placement and (gpu := gpu_for("linspace", placement)):
+        return made_on(gpu, linspace, start, end, steps, dtype=dtype, requires_grad=requires_grad)
     start, end, steps = check_spacing("linspace", start, end, steps)
     dtype = dtype_of(dtype or type_of_numbers(complex if complex in (start.__class__, end.__class__) else float))
     if not dtype.is_floating_point:
@@ -323,49 +331,8 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement)
     if dtype.is_half:
         return _finish(comparison.cast(linspace(start, end, steps, dtype=dtype.wide), dtype=dtype), requires_grad)
     if steps <= _SMALL and start.__class__ in _NUMBERS and end.__class__ in _NUMBERS:
-        return _finish(tensor_of(_spaced(start, end, steps, dtype).copy()), requires_grad)
-    return _finish(tensor_of(_spaced.__wrapped__(start, end, steps, dtype)), requires_grad)
-
-
-_NUMBERS = (int, float)
-
-
-@functools.lru_cache(64)
-def _spaced(start, end, steps, dtype):
-    """The numbers of a linspace of floats. Plots and grids ask for the same again and again."""
-    number = dtype.numpy.type
-    first, last = number(start), number(end)
-    step = (last - first) / number(max(steps - 1, 1))
-    # As PyTorch: each half counted from its end, product and sum rounded once.
-    wide = np.float64 if dtype is dtypes.float32 else np.longdouble
-    found, half = np.empty(steps, dtype.numpy), max(steps // 2, int(steps == 1))
-    positions = np.arange(min(steps, _BLOCK)).astype(wide)
-    with np.errstate(over="ignore"):
-        for at in range(0, half, _BLOCK):
-            k = positions[: half - at] + at
-            k *= wide(step)
-            found[at : min(at + _BLOCK, half)] = np.add(k, wide(first), out=k)
-        for at in range(half, steps, _BLOCK):
-            k = (steps - 1 - at) - positions[: steps - at]
-            k *= wide(step)
-            found[at : at + _BLOCK] = np.subtract(wide(last), k, out=k)
-    return found
-
-
-# Numbers of a linspace that are computed at once: they stay in the near caches.
-_BLOCK = 1 << 12
-
-
-def whole_spacing(start, end, steps, dtype):
-    """linspace of integers before the fractions are cut off, as float64: both ends are whole from the start."""
-    for x in (start, end):
-        # Whole numbers wrap around where there is no sign, others do not.
-        check_fits(x, x, dtype)
-        if isinstance(x, float) and x < 0 and not dtype.is_signed:
-            raise OpError(f"value cannot be converted to type {dtype.name} without overflow: {x}")
-    first, last = (int(convert(np.asarray(int(x)), dtype)) for x in (start, end))
-    step, k = (last - first) / max(steps - 1, 1), np.arange(steps)
-    return np.where(k < max(steps // 2, steps == 1), first + step * k, last - step * (steps - 1 - k))
+        return _finish(tensor_of(spaced(start, end, steps, dtype).copy()), requires_grad)
+    return _finish(tensor_of(spaced.__wrapped__(start, end, steps, dtype)), requires_grad)
 
 
 def check_spacing(name, start, end, steps):
@@ -388,8 +355,8 @@ def check_spacing(name, start, end, steps):
 
 
 def eye(n, m=None, *, dtype=None, requires_grad=False, **placement):
-    if placement:
-        check_placement("eye", placement)
+    if placement and (gpu := gpu_for("eye", placement)):
+        return made_on(gpu, eye, n, m, dtype=dtype, requires_grad=requires_grad)
     if n < 0 or m is not None and m < 0:
         raise RuntimeError(f"eye: n and m must be greater or equal to 0, got {n} and {m}")
     dtype = dtype_of(dtype or state.default_dtype)
@@ -398,7 +365,7 @@ def eye(n, m=None, *, dtype=None, requires_grad=False, **placement):
     return _finish(tensor_of(array), requires_grad)
 
 
-_SMALL, _EXACT = 1 << 12, 1 << 60
+_SMALL, _EXACT, _NUMBERS = 1 << 12, 1 << 60, (int, float)
 
 
 @functools.lru_cache(64)
@@ -409,8 +376,8 @@ def _identity(n, m, dtype):
 # --- random ---------------------------------------------------------------------------------------------------------
 def rand(*sizes, size=None, dtype=None, requires_grad=False, generator=None, **placement):
     """Uniform numbers in [0, 1)."""
-    if placement:
-        check_placement("rand", placement)
+    if placement and (gpu := gpu_for("rand", placement)):
+        return made_on(gpu, rand, *sizes, size=size, dtype=dtype, requires_grad=requires_grad, generator=generator)
     dtype = state.default_dtype if dtype is None else dtype_of(dtype)
     made = random.uniform(size_given(sizes, size), dtype, generator)
     return _finish(made, requires_grad) if requires_grad else made
@@ -418,31 +385,40 @@ def rand(*sizes, size=None, dtype=None, requires_grad=False, generator=None, **p
 
 def randn(*sizes, size=None, dtype=None, requires_grad=False, generator=None, **placement):
     """Standard normal numbers."""
-    if placement:
-        check_placement("randn", placement)
+    if placement and (gpu := gpu_for("randn", placement)):
+        return made_on(gpu, randn, *sizes, size=size, dtype=dtype, requires_grad=requires_grad, generator=generator)
     dtype = state.default_dtype if dtype is None else dtype_of(dtype)
     made = random.normal(size_given(sizes, size), dtype, generator)
     return _finish(made, requires_grad) if requires_grad else made
 
 
 def rand_like(input, *, dtype=None, **options):
+    place_like(input, options)
     return rand(input.shape, dtype=dtype or input.dtype, **options)
 
 
 def randn_like(input, *, dtype=None, **options):
+    place_like(input, options)
     return randn(input.shape, dtype=dtype or input.dtype, **options)
+
+
+def place_like(input, options):
+    """Among the options of a creator, the device of a tensor that is on another than the CPU."""
+    if input._data is None and is_elsewhere(input):
+        options.setdefault("device", input.device)
 
 
 def randint_like(input, low=0, high=None, *, dtype=None, **options):
     if high is None:
         low, high = 0, low
+    place_like(input, options)
     return randint(low, high, input.shape, dtype=dtype or input.dtype, **options)
 
 
 def randint(low=0, high=None, size=None, *, dtype=None, requires_grad=False, generator=None, **placement):
     """Integers in [low, high), uniform up to a bias of 2^-53 times their number."""
-    if placement:
-        check_placement("randint", placement)
+    if placement and (gpu := gpu_for("randint", placement)):
+        return made_on(gpu, randint, low, high, size, dtype=dtype, requires_grad=requires_grad, generator=generator)
     if size is None:
         low, high, size = 0, low, high
         if size is None:
@@ -458,8 +434,8 @@ def randint(low=0, high=None, size=None, *, dtype=None, requires_grad=False, gen
 
 def randperm(n, *, dtype=None, requires_grad=False, generator=None, **placement):
     """A random permutation of 0 ... n-1."""
-    if placement:
-        check_placement("randperm", placement)
+    if placement and (gpu := gpu_for("randperm", placement)):
+        return made_on(gpu, randperm, n, dtype=dtype, requires_grad=requires_grad, generator=generator)
     order = tensor_of(random.permutation(n, generator))
     dtype = dtype_of(dtype or dtypes.int64)
     return _finish(order if dtype is dtypes.int64 else comparison.cast(order, dtype=dtype), requires_grad)
@@ -488,9 +464,9 @@ def bernoulli(input, p=None, *, generator=None):
     elif not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli expects p to be in [0, 1], but got p={p}")
     if isinstance(p, Tensor) or continuous.is_half or continuous.is_complex:
-        draw = random.uniform(input.shape, continuous, generator)
+        draw = beside(random.uniform(input.shape, continuous, generator), input)
         return comparison.cast(comparison.lt(draw, p if isinstance(p, Tensor) else plain(p)), dtype=input.dtype)
-    return random.draw(below, (float(plain(p)),), input.shape, continuous, generator, type=input.dtype)
+    return beside(random.draw(below, (float(plain(p)),), input.shape, continuous, generator, type=input.dtype), input)
 
 
 PUBLIC = str.split("""

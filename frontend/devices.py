@@ -1,4 +1,4 @@
-"""PyTorch's modules of devices, for programs that ask what there is: `weft.cuda.is_available()` is False.
+"""PyTorch's modules of devices, for programs that ask what there is: `weft.cuda.is_available()` is False without a GPU.
 
 What only asks, counts or seeds answers as PyTorch does on a machine with a CPU alone; what would need the device is a
 RuntimeError. Switches of libraries, such as `backends.cudnn.benchmark`, can be set and change nothing.
@@ -8,7 +8,10 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from .absent import attribute_of
+from .compiler.later import later
 from .runtime.code.threads import get_num_threads
+from .runtime.state.device import device
+from .runtime.state.elsewhere import OutOfMemoryError
 from .runtime.state.random import manual_seed
 
 
@@ -91,6 +94,59 @@ def _absent_device(kind):
 
 
 cuda, xpu, mps = map(_absent_device, ("cuda", "xpu", "mps"))
+
+
+# --- NVIDIA's, where there is one -------------------------------------------------------------------------------------
+_gpu_count, _gpu_of = later("runtime.gpu.memory:gpu_count"), later("runtime.gpu.memory:gpu_of")
+_gpus_in_use = later("runtime.gpu.memory:in_use")
+
+
+def _asking(name, ask):
+    """cuda.name(device=None), which asks a GPU; without one it is what it is on a machine with a CPU alone."""
+    absent = vars(cuda)[name]
+
+    def function(*arguments, **options):
+        if not _gpu_count():
+            return absent(*arguments, **options)
+        given = arguments[0] if arguments else options.get("device")
+        wanted = None if given is None else device(given)
+        gpu = _gpu_of(0 if wanted is None else wanted.index or 0)
+        with gpu:
+            return ask(gpu)
+
+    function.__name__ = name
+    return function
+
+
+def _set_device(given):
+    """The device that "cuda" without a number means: it is the first."""
+    if not _gpu_count():
+        return vars(cpu)["set_device"](given) if given is None else _need("cuda", "set_device")()
+    if (device(given).index or 0) != 0:
+        raise NotImplementedError('cuda.set_device: "cuda" is the first GPU; name another one, as in "cuda:1"')
+    return None
+
+
+_ASKED = {
+    "synchronize": lambda gpu: gpu.synchronize(),
+    "empty_cache": lambda gpu: gpu.pool.give_back(),
+    "memory_allocated": lambda gpu: gpu.pool.allocated,
+    "max_memory_allocated": lambda gpu: gpu.pool.most_allocated,
+    "memory_reserved": lambda gpu: gpu.pool.reserved,
+    "max_memory_reserved": lambda gpu: gpu.pool.most_reserved,
+    "reset_peak_memory_stats": lambda gpu: gpu.pool.forget_most(),
+    "current_device": lambda gpu: 0,
+    "get_device_name": lambda gpu: gpu.name,
+    "get_device_capability": lambda gpu: gpu.capability,
+}
+cuda.__dict__.update(
+    {name: _asking(name, ask) for name, ask in _ASKED.items()},
+    is_available=lambda: _gpu_count() > 0,
+    device_count=lambda: _gpu_count(),
+    is_initialized=lambda: _gpu_count() > 0 and bool(_gpus_in_use()),
+    set_device=_set_device,
+    OutOfMemoryError=OutOfMemoryError,
+)
 cpu = _module(
     "cpu",
     is_available=_answer(True),

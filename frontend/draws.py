@@ -11,6 +11,7 @@ from .compiler.storage import convert, readable
 from .creation import plain, randint
 from .functions import to_dtype
 from .inplace import written
+from .placement import beside
 from .runtime.state import random
 from .runtime.state.tensor import Tensor, tensor_of
 
@@ -18,7 +19,7 @@ from .runtime.state.tensor import Tensor, tensor_of
 def _uniform(like, generator, dtype=None):
     """Uniform numbers in (0, 1)."""
     dtype = dtype or (like.dtype.wide if like.dtype.is_floating_point else dtypes.float32)
-    draw = random.uniform(like.shape, dtype, generator)
+    draw = beside(random.uniform(like.shape, dtype, generator), like)
     return draw + (2.0**-25 if dtype is dtypes.float32 else 2.0**-54)
 
 
@@ -61,7 +62,7 @@ def bernoulli_(self, p=0.5, *, generator=None):
     if p.__class__ is float or p.__class__ is int:
         drawn = random.draw(below, (float(p),), self.shape, dtypes.float64, generator, type=self.dtype)
         return written("bernoulli", self, drawn)
-    draw = random.uniform(self.shape, dtypes.float64, generator)
+    draw = beside(random.uniform(self.shape, dtypes.float64, generator), self)
     return written("bernoulli", self, to_dtype(draw < p, self.dtype))
 
 

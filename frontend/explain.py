@@ -153,7 +153,7 @@ def _postponed():
 
 
 def _head(name, recordings, seconds_of_a_read, function, takes_new_sizes):
-    found, n_replayed = breaks(recordings, function), sum(bool(r.replays) for r in recordings)
+    found, n_replayed = breaks(recordings, function), sum(bool(r.replays) or r.on_gpu is not None for r in recordings)
     is_replayed = n_replayed == len(recordings) and runs_later(function) is None
     if found:
         # A program ends at a break and another begins; calls like that can be replayed too.
@@ -198,6 +198,9 @@ def _recording_lines(signature, recording, verbose):
 
 def _replay_lines(recording):
     """Whether calls are replayed, and what that does not cover; else the first reason why they are not."""
+    if recording.on_gpu is not None:
+        n_kernels = sum(len(program.launches) for program in recording.on_gpu)
+        return [f"the last call ran {len(recording.on_gpu)} program(s) of {n_kernels} kernel(s) on a GPU"]
     if recording.replays:
         how = "in native code" if native_code_is_used() else "in Python: native code is not used"
         replays = recording.replays

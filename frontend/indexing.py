@@ -28,6 +28,7 @@ from .keys import (
 from .kinds import answering
 from .runtime.eager.gate import apply_inplace
 from .runtime.state import marks
+from .runtime.state.elsewhere import is_elsewhere
 from .runtime.state.modes import state
 from .runtime.state.storage import shows_twice
 from .runtime.state.tensor import Tensor, _apply, shape_of, tensor_of
@@ -220,6 +221,8 @@ def setitem(x, key, value):
             # As large as its place at once: a program has no array for it.
             made = _number(x, value, place[2])
         value = _as_value(x, value) if made is None else made
+    if x._data is None and is_elsewhere(x) and value._data is not None:
+        value = value.to(x.device)
     dtype = x.dtype
     if value.dtype is not dtype:
         value = comparison.cast(value, dtype=dtype)

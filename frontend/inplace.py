@@ -6,6 +6,7 @@ from .creation import as_tensor, plain
 from .kinds import answering, door
 from .operands import operand
 from .runtime.eager.gate import apply_inplace, check_fits
+from .runtime.state.elsewhere import is_elsewhere
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, shape_of
 from .shaping import expand
@@ -46,6 +47,8 @@ def overwrite(target, new, node="CopyBackwards"):
     behind a node of this name, with gradients of zero, as in PyTorch."""
     if not isinstance(new, Tensor):
         new = as_tensor(new)
+    if (target._data is None or new._data is None) and is_elsewhere(target) is not is_elsewhere(new):
+        new = new.to(target.device)
     if shape_of(new) != shape_of(target):
         new = expand(new, target.shape)
     if new.dtype is not target.dtype:

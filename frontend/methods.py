@@ -31,6 +31,8 @@ from .runtime.eager.gate import apply_inplace, check_fits, cleared_at_once
 from .runtime.eager.node import keep_output
 from .runtime.eager.rebase import set_apart, take_memory
 from .runtime.state import random
+from .runtime.state.aligned import is_same_memory, layout_of_array
+from .runtime.state.elsewhere import is_elsewhere, values_of
 from .runtime.state.exposure import shared
 from .runtime.state.marks import AS_IT_STANDS, IN_PYTHON, TURNED, operators
 from .runtime.state.modes import state, watching
@@ -38,8 +40,6 @@ from .runtime.state.tensor import (
     Tensor,
     _apply,
     answering_for,
-    is_same_memory,
-    layout_of_array,
     shape_of,
 )
 from .spelled import FORMS
@@ -207,7 +207,7 @@ def _attach_inplace():
 # --- reading --------------------------------------------------------------------------------------------------------
 def _item(self):
     """The one element as a Python number."""
-    array = readable(self._data if state.frame is None and self._data is not None else self.array)
+    array = readable(self._data if state.frame is None and self._data is not None else values_of(self))
     if array.size != 1:
         raise OpError(
             f"a Tensor with {array.size} elements cannot be converted to Scalar: shape {array.shape}; reduce it, as in "
@@ -226,7 +226,7 @@ def _real_item(self):
 
 
 def _bool(self):
-    array = readable(self._data if state.frame is None and self._data is not None else self.array)
+    array = readable(self._data if state.frame is None and self._data is not None else values_of(self))
     if array.size != 1:
         kind = "no values" if array.size == 0 else "more than one value"
         raise RuntimeError(
@@ -237,6 +237,13 @@ def _bool(self):
 
 def _numpy(self, *, force=False):
     """The values as an array sharing memory with the tensor. `force` takes them out of the graph first."""
+    if self._data is None and is_elsewhere(self):
+        if not force:
+            raise TypeError(
+                f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+                "memory first."
+            )
+        self = self.detach().cpu()
     if self.dtype is bfloat16:
         raise TypeError("numpy: Got unsupported ScalarType BFloat16, which NumPy does not have; convert with .float()")
     if force:
@@ -268,11 +275,12 @@ def _repr(self):
     node = self.grad_fn
     tangent = None if state.level is None else state.level.tangent(self)
     return _tensor_repr(
-        self.array,
+        values_of(self),
         requires_grad=self.requires_grad,
         grad_fn_name=node.name() if node else None,
         prefix=f"{type(self).__name__}(" if has_say(type(self)) else "tensor(",
         tangent=None if tangent is None else repr(tangent),
+        device=self.device if is_elsewhere(self) else None,
     )
 
 
@@ -290,6 +298,8 @@ def _layout(self):
         from .runtime.record.frame_views import layout_of
 
         return layout_of(self)
+    if self._data is None and is_elsewhere(self):
+        return self._meta.strides, self._meta.is_contiguous
     return layout_of_array(self.array)
 
 
@@ -330,10 +340,10 @@ def _attach_reading():
     Tensor.__float__ = lambda self: float(_real_item(self))
     Tensor.__complex__ = lambda self: complex(_item(self))
     Tensor.__index__ = lambda self: _index(self)
-    Tensor.__contains__ = lambda self, x: bool((self == x).array.any())
+    Tensor.__contains__ = lambda self, x: bool(values_of(self == x).any())
     Tensor.__repr__, Tensor.__format__ = _repr, _format
     Tensor._repr_html_ = later("notebooks:tensor_html")
-    Tensor.tolist = lambda self: readable(self.array).tolist()
+    Tensor.tolist = lambda self: readable(values_of(self)).tolist()
     Tensor.size, Tensor.stride, Tensor.dim = _size, _stride, lambda self: self.ndim
     Tensor.numel = Tensor.nelement = _numel
     Tensor.ndimension, Tensor.where = Tensor.dim, lambda self, condition, other: f.where(condition, self, other)
@@ -381,7 +391,8 @@ def _set_data(self, value):
         )
     if state.frame is not None and value._data is None and _is_taken_over(state.frame, self, value):
         return
-    if not is_same_memory(value.array, self._data):
+    there = value._data is None and is_elsewhere(value)
+    if there and value._meta is not self._meta or not there and not is_same_memory(value.array, self._data):
         if state.frame is not None:
             state.frame.before_new_memory(self)
         frame = answering_for(self)

@@ -18,17 +18,15 @@ from .linalg import matrix_norm, vector_norm
 from .out import taking_out
 from .placement import check_placement, contiguous_format, layout
 from .runtime.eager.anomaly import set_detect_anomaly
+from .runtime.state import elsewhere
 from .runtime.state.device import device as _device
 from .runtime.state.modes import state
 from .shaping import stack
 
 jagged = layout("jagged")
 legacy_contiguous_format = contiguous_format
+OutOfMemoryError = elsewhere.OutOfMemoryError
 _ROOT = __name__.partition(".")[0]
-
-
-class OutOfMemoryError(RuntimeError):
-    """What PyTorch raises where another device has no memory left. weft raises Python's MemoryError."""
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------

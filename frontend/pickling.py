@@ -11,6 +11,7 @@ from importlib import import_module
 import numpy as np
 
 from .overriding import off
+from .runtime.state.elsewhere import is_elsewhere, values_of
 from .runtime.state.tensor import Tensor, TensorType, tensor_of_kind
 
 _ROOT = __name__.partition(".")[0]
@@ -18,7 +19,7 @@ _ROOT = __name__.partition(".")[0]
 
 def reduce_tensor(self, protocol=None):
     """What `pickle` writes for a tensor."""
-    array = np.ascontiguousarray(self.array).reshape(self.shape)
+    array = np.ascontiguousarray(values_of(self)).reshape(self.shape)
     return rebuild_tensor, (type(self), array, self.requires_grad), self.__dict__ or None
 
 
@@ -65,13 +66,22 @@ def deepcopy_tensor(self, memo):
     """copy.deepcopy: a leaf with memory of its own, and its gradient."""
     if not self.is_leaf:
         raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol")
-    made = tensor_of_kind(type(self), self.array.copy())
+    made = _copied(self)
     made._requires_grad = self._requires_grad
     memo[id(self)] = made
     if self._grad is not None:
-        made._grad = tensor_of_kind(type(self._grad), self._grad.array.copy())
+        made._grad = _copied(self._grad)
     if self.__dict__:
         made.__dict__.update(deepcopy(self.__dict__, memo))
+    return made
+
+
+def _copied(tensor):
+    """A tensor of the same class with the same elements, on the same device."""
+    if not is_elsewhere(tensor):
+        return tensor_of_kind(type(tensor), tensor.array.copy())
+    made = tensor_of_kind(type(tensor), None)
+    made._meta = tensor._meta.copied()._meta
     return made
 
 

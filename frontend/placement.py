@@ -1,12 +1,16 @@
 """Keywords that say where and how a tensor is kept. On a CPU with row-major memory they change nothing, or are errors.
 
-device=         the CPU
+device=         the CPU, or a GPU where there is one
 layout=         weft.strided
 memory_format=  any: results are row-major whatever is asked for
 pin_memory=     any: it is about copies to another device
 """
 
-from .runtime.state.device import require_cpu
+from .compiler.later import later
+from .runtime.state.device import gpu_given, require_cpu
+from .runtime.state.elsewhere import is_elsewhere
+
+_moved = later("gpu_tensors:moved")
 
 
 class layout:
@@ -54,6 +58,32 @@ def check_placement(function, options):
         check_memory_format(function, options["memory_format"])
     if options.get("layout") not in (None, strided):
         raise RuntimeError(f"{function}: tensors are dense, got layout={options['layout']!r}; leave the layout out")
+
+
+def gpu_for(function, options):
+    """The GPU on which such a tensor is to be made, None for the CPU; raises what check_placement raises."""
+    check_placement(function, {name: value for name, value in options.items() if name != "device"})
+    return gpu_given(function, options.get("device"))
+
+
+def gpu_like(function, input, options):
+    """The same of a tensor like another, which is where that is if no device is given."""
+    gpu = gpu_for(function, options)
+    is_told = options.get("device") is not None
+    return gpu if is_told or not is_elsewhere(input) else input._meta.gpu
+
+
+def made_on(gpu, function, *args, requires_grad=False, **options):
+    """A leaf on a GPU: a copy of what function(*args, **options) makes on the CPU."""
+    made = _moved(function(*args, **options), gpu)
+    if requires_grad:
+        made.requires_grad = True
+    return made
+
+
+def beside(made, input):
+    """What was made on the CPU, where `input` is."""
+    return made if input._data is not None or not is_elsewhere(input) else _moved(made, input._meta.gpu)
 
 
 def check_memory_format(function, given):

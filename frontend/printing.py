@@ -72,14 +72,18 @@ def printoptions(**options):
         set_printoptions(**before)
 
 
-def tensor_repr(array, default_dtype=None, requires_grad=False, grad_fn_name=None, prefix="tensor(", tangent=None):
+def tensor_repr(
+    array, default_dtype=None, requires_grad=False, grad_fn_name=None, prefix="tensor(", tangent=None, device=None
+):
     """The text of a tensor: its numbers, then `size=`, `dtype=`, `grad_fn=`, `requires_grad=` where they say something.
 
     `array` holds the elements, `default_dtype` is the dtype that needs no mention (None: weft's default),
-    `grad_fn_name` is the name of the autograd node, None for a leaf, `tangent` the text of the tangent, if any.
+    `grad_fn_name` is the name of the autograd node, None for a leaf, `tangent` the text of the tangent, if any,
+    `device` that of the tensor, if it is not the CPU.
     """
     body = contents(readable(array), indent=len(prefix))
-    suffixes = _suffixes(array, default_dtype or state.default_dtype)
+    suffixes = [] if device is None else [f"device='{device}'"]
+    suffixes += _suffixes(array, default_dtype or state.default_dtype)
     if grad_fn_name is not None:
         suffixes.append(f"grad_fn=<{grad_fn_name}>")
     elif requires_grad:

@@ -40,6 +40,7 @@ from .compiler.later import later
 from .nn.parameter import Parameter
 from .placement import check_keywords
 from .runtime.state.device import require_cpu
+from .runtime.state.elsewhere import values_of
 from .runtime.state.tensor import Tensor, tensor_of
 from .torch_files import Refusal, read_pickle
 from .type_names import MAP_LOCATION  # noqa: F401 (PyTorch has it here)
@@ -130,7 +131,7 @@ class _Writer:
             return ["sparse", obj.layout.name, *(self.encode(part, where) for part in obj.parts())]
         if isinstance(obj, Tensor):
             kind = "parameter" if isinstance(obj, Parameter) else "tensor"
-            return [kind, self.member(obj, obj.detach().array), obj.requires_grad]
+            return [kind, self.member(obj, values_of(obj.detach())), obj.requires_grad]
         if isinstance(obj, np.ndarray):
             return ["array", self.member(obj, _plain_array(obj, where))]
         if isinstance(obj, np.generic):

@@ -5,6 +5,7 @@ from collections import Counter, deque
 from itertools import islice
 
 from .overriding import off
+from .runtime.state.elsewhere import is_elsewhere
 from .runtime.state.marks import asked_classes
 from .runtime.state.tensor import Tensor
 
@@ -170,6 +171,8 @@ def flattened(x, tensors):
             # Its values are what a call meets.
             return (x.layout.name, x.shape, x.dtype, x._requires_grad)
         tensors.append(x)
+        if x._data is None and is_elsewhere(x):
+            return (x.shape, x.dtype, (x._requires_grad, str(x.device)))
         if type(x) in asked_classes:
             with off():
                 return (x.shape, x.dtype, x._requires_grad)
@@ -222,7 +225,9 @@ _MOST_WORDS = 4  # of the parts of an argument
 
 def _words(part):
     if _is_tensor(part):
-        return f"{part[1].name}{list(part[0])}" + (" requires_grad" if part[2] else "")
+        flag, place = part[2] if isinstance(part[2], tuple) else (part[2], None)
+        where = "" if place is None else f" on {place}"
+        return f"{part[1].name}{list(part[0])}" + (" requires_grad" if flag else "") + where
     if isinstance(part, tuple) and len(part) > _MOST_WORDS:
         return f"({', '.join(map(_words, part[:2]))}, ... {len(part)} in all)"
     if isinstance(part, tuple):

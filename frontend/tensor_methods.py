@@ -5,11 +5,12 @@ from .compiler.dtypes import DType
 from .compiler.later import later
 from .compiler.ops import TABLE
 from .complex_numbers import converted
-from .creation import filled, full, size_given, tensor
+from .creation import filled, full, place_like, size_given, tensor
 from .overriding import NO_DISPATCHER, check_subclass
 from .placement import check_memory_format, check_placement, strided
 from .runtime.eager.node import edge_of
-from .runtime.state.device import CPU, require_cpu
+from .runtime.state.device import CPU, gpu_given
+from .runtime.state.elsewhere import is_elsewhere
 from .runtime.state.hooks import TensorHook
 from .runtime.state.marks import ALONE, COPY, PLAIN, WITH_FACTOR, by_shape, changing
 from .runtime.state.storage import is_apart
@@ -17,6 +18,8 @@ from .runtime.state.tensor import Tensor
 from .runtime.state.tensor import is_inference as _is_inference
 from .shaping import sizes
 from .tensor_types import cast_method_names, type_named, type_of
+
+_moved = later("gpu_tensors:moved")
 
 
 # --- places -----------------------------------------------------------------------------------------------------------
@@ -27,35 +30,38 @@ def _to(self, *args, dtype=None, device=None, tensor=None, other=None, non_block
         check_placement("to", placement)
     if device is not None or tensor is not None or other is not None:
         args = (*args, device, tensor, other)
-    flags = []
+    flags, is_told, gpu = [], False, None
     for a in args:
-        if a is CPU or a is None:
+        if a is None:
             continue
-        if isinstance(a, (DType, type)):
+        if a is CPU:
+            is_told, gpu = True, None
+        elif isinstance(a, (DType, type)):
             dtype = a
         elif isinstance(a, Tensor):
-            dtype = a.dtype
+            dtype, is_told, gpu = a.dtype, True, a._meta.gpu if is_elsewhere(a) else None
         elif isinstance(a, bool):
             flags.append(a)
         else:
-            require_cpu("to", a)
+            is_told, gpu = True, gpu_given("to", a)
     # PyTorch takes non_blocking and copy by position too, last of all.
     copy = copy or len(flags) > 1 and flags[1]
-    result = self if dtype is None else converted(self, dtype)
+    here = self if not is_told or gpu is None and not is_elsewhere(self) else _moved(self, gpu)
+    result = here if dtype is None else converted(here, dtype)
     return f.clone(self) if copy and result is self else result
 
 
 def _cpu(self, memory_format=None):
-    """The tensor, which is on the CPU."""
-    return self
+    """The tensor on the CPU: itself if it is there."""
+    return _moved(self, None) if self._data is None and is_elsewhere(self) else self
 
 
 def _elsewhere(name):
     def method(self, device=None, non_blocking=False, memory_format=None):
-        require_cpu(name, device or name)
-        return self
+        gpu = gpu_given(name, device or name)
+        return self if gpu is None else _moved(self, gpu)
 
-    method.__doc__ = f"RuntimeError: there is no {name} device."
+    method.__doc__ = f"The tensor on a {name} device. RuntimeError if there is none."
     return method
 
 
@@ -80,16 +86,18 @@ def _type(self, dtype=None, non_blocking=False):
 
 # --- new tensors ------------------------------------------------------------------------------------------------------
 def _new_tensor(self, data, *, dtype=None, requires_grad=False, **placement):
+    place_like(self, placement)
     return tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad, **placement)
 
 
 def _new_full(self, size, fill_value, *, dtype=None, requires_grad=False, **placement):
+    place_like(self, placement)
     return full(size, fill_value, dtype=dtype or self.dtype, requires_grad=requires_grad, **placement)
 
 
 def _new_filled(value):
     def method(self, *shape, size=None, dtype=None, requires_grad=False, **placement):
-        if placement or dtype is not None:
+        if placement or dtype is not None or self._data is None:
             return _new_full(self, sizes(shape, size), value, dtype=dtype, requires_grad=requires_grad, **placement)
         return filled(size_given(shape, size), value, self.dtype, requires_grad)
 
@@ -110,6 +118,8 @@ def _storage_offset(self):
 
 def _address(self):
     # `array.ctypes.data` makes objects of ctypes on the way.
+    if self._data is None and is_elsewhere(self):
+        return self._meta.address
     return self.array.__array_interface__["data"][0]
 
 

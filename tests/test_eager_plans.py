@@ -10,7 +10,8 @@ from weft.runtime.eager import plan, varied
 from weft.runtime.eager.gate import apply
 from weft.runtime.programs import fused
 from weft.runtime.programs.large import LargeProgram
-from weft.runtime.state.tensor import Tensor, is_same_memory, tensor_of
+from weft.runtime.state.aligned import is_same_memory
+from weft.runtime.state.tensor import Tensor, tensor_of
 
 TIMES = 4  # a plan is made in the second call, its derivative in the second backward; then native code has it
 

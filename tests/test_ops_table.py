@@ -176,10 +176,10 @@ def test_programs_can_compute_the_derivatives_of_what_they_can_compute():
     from weft.compiler.autodiff import vjp
     from weft.compiler.decompose import decompose
     from weft.compiler.graph import Graph
-    from weft.runtime.record.build import _has_kernel
+    from weft.runtime.record.build import has_kernel
 
     def missing(graph):
-        return {v.op.name for v in decompose(graph)[0].values if not _has_kernel(v)}
+        return {v.op.name for v in decompose(graph)[0].values if not has_kernel(v)}
 
     for op in list(TABLE.values()):
         for sample in op.samples() if op.samples else ():

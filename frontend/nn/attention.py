@@ -128,7 +128,7 @@ def multi_head_attention_forward(
     heads = [_heads(x, num_heads) for x in (q, k, v)]
     heads[1:] = _given("static_k", heads[1], static_k), _given("static_v", heads[2], static_v)
     if add_zero_attn:
-        heads[1:] = [cat([x, zeros(*x.shape[:2], 1, x.shape[3], dtype=x.dtype)], 2) for x in heads[1:]]
+        heads[1:] = [cat([x, x.new_zeros(*x.shape[:2], 1, x.shape[3])], 2) for x in heads[1:]]
     added = heads[1].shape[2] - key.shape[0] if static_k is None else int(add_zero_attn)
     mask = _merged(mask, key_padding_mask, added)
     rate = dropout_p if training else 0.0

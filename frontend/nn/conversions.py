@@ -2,7 +2,7 @@
 
 from ..compiler.dtypes import DType, bfloat16, dtype_of, float16, float32, float64
 from ..placement import moving_to
-from ..runtime.state.device import require_cpu
+from ..runtime.state.device import gpu_given
 from ..runtime.state.modes import no_grad
 from ..runtime.state.tensor import Tensor
 
@@ -11,17 +11,23 @@ class Conversions:
     """What nn.Module inherits."""
 
     def to(self, *args, dtype=None, device=None, tensor=None, non_blocking=False, memory_format=None):
-        """Convert floating point parameters and buffers to a dtype, or to that of a tensor. The only device is the
-        CPU. Returns the module."""
+        """Convert floating point parameters and buffers to a dtype, or move all to a device; or to those of a tensor.
+        Returns the module."""
+        place = None
         for given in (*args, device, tensor):
             if isinstance(given, (DType, type)):
                 dtype = given
             elif isinstance(given, Tensor):
-                dtype = given.dtype
-            elif not isinstance(given, bool):
-                require_cpu("Module.to", given)
-        if dtype is None:
+                dtype, place = given.dtype, given.device
+            elif given is not None and not isinstance(given, bool):
+                gpu_given("Module.to", given)
+                place = given
+        if place is not None:
+            self._apply(lambda tensor: tensor.to(place))
+        elif dtype is None:
             return self._apply(_same)
+        if dtype is None:
+            return self
         dtype = dtype_of(dtype)
         if not dtype.is_differentiable:
             raise TypeError(
@@ -34,8 +40,8 @@ class Conversions:
         return self.to(device)
 
     def cpu(self):
-        """The module, which is on the CPU."""
-        return self._apply(_same)
+        """The module on the CPU."""
+        return self._apply(lambda tensor: tensor.cpu())
 
     cuda, xpu, ipu, mtia = map(moving_to, ("cuda", "xpu", "ipu", "mtia"))
 

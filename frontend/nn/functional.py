@@ -30,6 +30,7 @@ from ..limits import finfo
 from ..operands import tensor_of
 from ..ordering import bincount, unique
 from ..out import write
+from ..placement import beside
 from ..products import pdist as pdist
 from ..public import of_module
 from ..reductions import renorm
@@ -443,7 +444,7 @@ def dropout(input, p=0.5, training=True, inplace=False):
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
         return input
-    return neural.dropout(input, random.uniform(input.shape, input.dtype), p=float(p))
+    return neural.dropout(input, beside(random.uniform(input.shape, input.dtype), input), p=float(p))
 
 
 __getattr__, __dir__ = of_module(__name__)

@@ -8,6 +8,7 @@ from ..creation import empty
 from ..overriding import disabled, has_say, known_plain
 from ..pickling import own_array, reduce_class, reduce_tensor
 from ..runtime.state.device import require_cpu
+from ..runtime.state.elsewhere import is_elsewhere
 from ..runtime.state.modes import state
 from ..runtime.state.tensor import Tensor, TensorType, tensor_of
 
@@ -38,7 +39,11 @@ class Parameter(Tensor, metaclass=ParameterType):
             raise TypeError(f"Parameter: data is a {type(data).__name__}; it must be a Tensor: weft.tensor(...)")
         if type(data) is not Tensor and has_say(type(data)):
             return _parameter_of(data, requires_grad)
-        self = Tensor.__new__(cls, data.array)
+        if data._data is None and is_elsewhere(data):
+            self = Tensor.__new__(cls, None)
+            self._meta = data._meta
+        else:
+            self = Tensor.__new__(cls, data.array)
         self.share_storage(data)
         self.requires_grad = requires_grad
         return self

@@ -11,7 +11,7 @@ from ..casting import in_wide, lowered
 from ..compiler.ops import recurrent
 from ..compiler.ops.comparison import where
 from ..compiler.ops.view import stack
-from ..creation import empty, tensor, zeros
+from ..creation import empty, tensor
 from ..runtime.state.modes import state as modes
 from ..shaping import cat, transpose
 from . import functional as F
@@ -193,7 +193,7 @@ class RNNBase(Module):
         """The states before the first step, which are zeros by default, of the shapes they must have."""
         shapes = self._state_shapes(steps.shape[1])
         if states is None:
-            return [zeros(*shape, dtype=steps.dtype) for shape in shapes]
+            return [steps.new_zeros(*shape) for shape in shapes]
         for k, (state, shape) in enumerate(zip(states, shapes)):
             if state.shape != shape:
                 name = "hidden" if len(shapes) == 1 else f"hidden[{k}]"
@@ -378,6 +378,6 @@ class GRU(RNNBase):
             of_input, of_state = weights[2:]
             bias, inner = cat([of_input[: 2 * size] + of_state[: 2 * size], of_input[2 * size :]]), of_state[2 * size :]
         else:
-            bias, inner = None, zeros(size, dtype=x.dtype)
+            bias, inner = None, x.new_zeros(size)
         output = recurrent.gru(F.linear(x, weights[0], bias), *states, weights[1], inner, *mask, reverse=reverse)
         return output, _last(output, reverse)

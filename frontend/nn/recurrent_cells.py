@@ -3,7 +3,7 @@
 import math
 
 from ..compiler.ops import recurrent
-from ..creation import empty, zeros
+from ..creation import empty
 from . import functional as F
 from . import init
 from .module import Module
@@ -52,7 +52,7 @@ class RNNCellBase(Module):
         batch = []
         for h in states:
             if h is None:
-                h = zeros(rows.shape[0], self.hidden_size, dtype=input.dtype)
+                h = input.new_zeros(rows.shape[0], self.hidden_size)
             elif input.ndim == 1:
                 h = h.unsqueeze(0)
             _check_width(name, "hidden0", h, "hidden_size", self.hidden_size)

@@ -7,6 +7,7 @@ from ..compiler.ops.comparison import where
 from ..compiler.ops.table import OpError
 from ..creation import full_like
 from ..functions import to_dtype
+from ..placement import beside
 from ..runtime.state import random
 from . import functional as F
 from .module import Module
@@ -40,14 +41,14 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
         raise RuntimeError(f"rrelu: lower bound should be less than or equal to the upper bound, got {lower}, {upper}")
     slope = (lower + upper) / 2
     if training:
-        slope = random.uniform(input.shape, input.dtype) * (upper - lower) + lower
+        slope = beside(random.uniform(input.shape, input.dtype), input) * (upper - lower) + lower
     return where(input >= 0, input, input * slope)
 
 
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """softmax((logits + Gumbel noise) / tau); `hard` gives one-hot rows with the soft rows' gradient."""
     tiny = 2.0**-24 if logits.dtype is dtypes.float32 else 2.0**-53
-    draw = random.uniform(logits.shape, logits.dtype).clamp(min=tiny)
+    draw = beside(random.uniform(logits.shape, logits.dtype), logits).clamp(min=tiny)
     soft = F.softmax((logits - (-draw.log()).log()) / tau, dim)
     if not hard:
         return soft
@@ -70,7 +71,7 @@ def _channel_shape(name, input, ranks, batched):
 
 
 def _dropped(input, shape, p):
-    draw = random.uniform(shape, input.dtype)
+    draw = beside(random.uniform(shape, input.dtype), input)
     return where(draw < 1.0 - p, input * (1.0 / (1.0 - p) if p < 1 else 0.0), 0.0)
 
 
@@ -101,7 +102,7 @@ _ALPHA = -1.7580993408473766
 
 def _alpha_dropped(input, shape, p):
     scale = (1 - p + _ALPHA * _ALPHA * p * (1 - p)) ** -0.5 if p < 1 else 0.0
-    kept = random.uniform(shape, input.dtype) < 1.0 - p
+    kept = beside(random.uniform(shape, input.dtype), input) < 1.0 - p
     return where(kept, input, _ALPHA) * scale - scale * _ALPHA * p
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from ..compiler.later import later
 from ..runtime.code.threads import get_num_threads
 from ..runtime.eager.update import rows_in_python
+from ..runtime.state.elsewhere import any_elsewhere, used
 from ..runtime.state.modes import state, watching
 
 STEPS_BEFORE = 50
@@ -47,6 +48,8 @@ def _update_groups(optimizer):
 
 def _pays(optimizer, *, is_native):
     if is_native and get_num_threads() == 1:
+        return False
+    if used and any_elsewhere([param for group in optimizer.param_groups for param in group["params"]]):
         return False
     fewest = FEWEST_FOR_THREADS if is_native else FEWEST_ELEMENTS
     return sum(param.numel() for group in optimizer.param_groups for param in group["params"]) >= fewest

@@ -91,6 +91,10 @@ class Driver:
         self.call(name, ctypes.byref(found), *arguments)
         return found.value
 
+    def count(self):
+        """How many GPUs there are."""
+        return self.get("cuDeviceGetCount", _INT)
+
     def _said(self, name, code):
         text = ctypes.c_char_p()
         self._functions[name](code, ctypes.byref(text))
@@ -115,7 +119,7 @@ class Device:
 
     def __init__(self, its_driver, number=0):
         self.driver = its_driver
-        count = its_driver.get("cuDeviceGetCount", _INT)
+        count = its_driver.count()
         if not 0 <= number < count:
             raise NoDriver(f"GPU {number} was asked for, and NVIDIA's driver knows {count}")
         self.handle = its_driver.get("cuDeviceGet", _INT, number)

@@ -14,6 +14,7 @@ from ...compiler.ops.table import Meta, Op, OpError
 from ...compiler.ops.view import data
 from ...compiler.storage import convert
 from ..programs.evaluate import evaluate
+from ..state.elsewhere import is_elsewhere
 from ..state.marks import stand_for_calls_of_ops
 from ..state.modes import inferring, state, watching
 from ..state.storage import InferenceStorage, shows_twice
@@ -108,10 +109,12 @@ def apply_eagerly(op, operands, attributes):
             return state.profile.op(apply_eagerly, op, operands, attributes)
     default_dtype = state.default_dtype
     key, arrays, requires = _asked(op, operands, default_dtype)
-    if attributes:
+    if attributes and key is not None:
         key = add_attributes(key, attributes)
     # A call in flight may hold other values than memory does.
     if key is None or state.frame is not None:
+        if isinstance(arrays, Tensor):
+            return arrays._meta.apply(op, operands, attributes)
         return _apply_unplanned(op, operands, attributes)
     plan = find(key)
     if plan is None:
@@ -140,13 +143,16 @@ def apply_eagerly(op, operands, attributes):
 
 
 def _asked(op, operands, default_dtype):
-    """(key of a plan but for attributes, arrays and numbers, which of them require gradients: of operand k bit k)"""
+    """(key of a plan but for attributes, arrays and numbers, which of them require gradients: of operand k bit k); in
+    their place (None, an operand) if that is elsewhere."""
     key, arrays, requires, bit = [op, default_dtype], [], 0, 1
     for x in operands:
         kind = x.__class__
         if kind is Tensor or issubclass(kind, Tensor):
             array = x._data
             if array is None:
+                if is_elsewhere(x):
+                    return None, x, 0
                 array = x.array
             if x._requires_grad:
                 requires |= bit
@@ -178,7 +184,7 @@ def _apply_unplanned(op, operands, attributes):
         if inferring and state.inference:
             show_inferred(op, out, operands[0])
     if state.grad_enabled and not (is_inference(out) and is_view_op(op)):
-        _record(op, operands, attributes, out)
+        record_op(op, operands, attributes, out)
     return out
 
 
@@ -192,7 +198,7 @@ def _view_unplanned(op, operands, attributes):
     if inferring and state.inference:
         show_inferred(op, out, x)
     if x._requires_grad and state.grad_enabled and not is_inference(out):
-        _record(op, operands, attributes, out)
+        record_op(op, operands, attributes, out)
     return out
 
 
@@ -216,7 +222,7 @@ def _composite(op, operands, attributes):
     finally:
         state.grad_enabled = recorded
     if recorded:
-        _record(op, operands, attributes, out)
+        record_op(op, operands, attributes, out)
     return out
 
 
@@ -228,7 +234,8 @@ def _own_memory(array, operands):
     return array.copy() if seen or not array.flags.c_contiguous else array
 
 
-def _record(op, operands, attributes, out):
+def record_op(op, operands, attributes, out):
+    """Give the result of an op the node that made it, if gradients flow to any operand: without a plan."""
     requires = [isinstance(x, Tensor) and x._requires_grad for x in operands]
     if True not in requires or not out.dtype.is_differentiable:
         return
@@ -255,6 +262,9 @@ def apply_inplace(op, target, operands, attributes):
 def change_anew(op, target, operands, attributes):
     """The same of a change that neither native code makes nor the call in flight has expected."""
     array = target._data
+    if array is None and is_elsewhere(target):
+        _check_inplace(target, operands)
+        return inplace_eagerly(op, target, operands, attributes)
     if state.frame is not None and _is_refused(target, operands):
         state.frame.drop_unseen_views(target)
     _check_inplace(target, operands)
@@ -307,6 +317,8 @@ def inplace_eagerly(op, target, operands, attributes):
         operands = tuple([_old_value(x) if x is target else x for x in operands])
         if state.mutations is not None:
             state.mutations.before_change(target)
+    if target._data is None and is_elsewhere(target):
+        return target._meta.change(op, target, operands, attributes)
     if op.change is not None and _changed_in_part(op, target, operands, attributes):
         return target
     # Called by its own name, an op of tensors may be native code's.
@@ -316,7 +328,7 @@ def inplace_eagerly(op, target, operands, attributes):
         check_fits(op.name, target, new)
     check_writable(target)
     if new._node is not None:
-        _keep_old_value(new._node, target)
+        keep_old_value(new._node, target)
     target.tell_readers()
     np.copyto(target.array, convert(new._data, target.dtype))
     target.bump_version()
@@ -383,7 +395,7 @@ def _changed_in_part(op, target, operands, attributes):
     return True
 
 
-def _keep_old_value(node, target):
+def keep_old_value(node, target):
     """A derivative that reads the target means its value before the change: a copy, with the history it had."""
     old = None
     for saved in node.operands:
@@ -398,7 +410,7 @@ def _old_value(target):
     if target._node is None and target.has_history:
         # Of a compiled call: without a node of its own the copy would be a leaf.
         answering_for(target).use_nodes(target)
-    old = tensor_of(target.array.copy())
+    old = target._meta.copied() if target._data is None and is_elsewhere(target) else tensor_of(target.array.copy())
     old._node, old._requires_grad = target._node, target._requires_grad
     return old
 
@@ -442,6 +454,8 @@ def adopt_history(target, new):
         if node.out.__class__ is Saved:
             # The saved output is the memory just written.
             node.out.tensor._data = target._data
+            if target._data is None and is_elsewhere(target):
+                node.out.tensor._meta = target._meta
             node.out.tensor._storage = target._storage
             node.out.version = target._version
     elif state.grad_enabled and target._requires_grad and not target.is_leaf:

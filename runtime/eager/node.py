@@ -13,6 +13,7 @@ from ...compiler.autodiff import has_rule, vjp
 from ...compiler.later import later
 from ...compiler.ops.kinds import is_unknown
 from ...compiler.ops.table import Meta
+from ..state.elsewhere import is_elsewhere
 from ..state.hooks import Handle, TensorHook, metadata_of
 from ..state.modes import state, watching
 from ..state.tensor import (
@@ -222,6 +223,11 @@ class Node(BaseNode):
             self.sizes[0].ask(self, cotangent)
         operands = [x if x.__class__ is Shape else self._restore(x, k) for k, x in enumerate(self.operands)]
         out = Shape(self.meta.shape, self.meta.dtype) if self.out is None else self._restore_output()
+        if cotangent._data is None and is_elsewhere(cotangent) and not state.grad_enabled:
+            wanted = tuple([e is not None for e in self.edges])
+            found = cotangent._meta.derive(self, wanted, (cotangent, out, *operands))
+            if found is not None:
+                return found
         rules = None if self.recording is None else self.recording.plain_rules()
         if rules is not None:
             metas = self.recording.plan.metas
@@ -254,7 +260,7 @@ class Node(BaseNode):
             check_version(self.out, f"{self.name()}, output")
         if tensor._node is None and tensor._frame is None:
             # A fresh tensor for every use, so that the node does not keep itself alive through its output.
-            alias = tensor_of(tensor._data)
+            alias = alias_of(tensor)
             alias._storage, alias._node, alias._requires_grad = tensor._storage, self, True
             if watching and state.level is not None:
                 state.level.carry(alias, tensor)
@@ -293,9 +299,17 @@ def class_of(op, attributes, operands):
 def _saved_output(out):
     if out._frame is not None:
         return Saved(out)
-    alias = tensor_of(out._data)
+    alias = alias_of(out)
     alias._storage = storage_of(out)
     return Saved(alias)
+
+
+def alias_of(tensor):
+    """A tensor of the same memory, which knows nothing of the other."""
+    alias = tensor_of(tensor._data)
+    if tensor._data is None:
+        alias._meta = tensor._meta
+    return alias
 
 
 def keep_output(tensor):

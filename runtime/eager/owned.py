@@ -41,7 +41,8 @@ def _is_all_of_its_base(cotangent):
 
 def is_owned(cotangents):
     """Whether just this list holds the only cotangent in it, and its call if it is pending, and it is no view."""
-    return not is_held(cotangents, 0, known=cotangents[0]._data is None) and _is_whole(cotangents[0])
+    is_pending = cotangents[0]._data is None and cotangents[0]._frame is not None
+    return not is_held(cotangents, 0, known=is_pending) and _is_whole(cotangents[0])
 
 
 def _is_whole(cotangent):

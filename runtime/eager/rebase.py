@@ -16,11 +16,12 @@ import numpy as np
 from ...compiler.ops import complex_numbers, indexing, spelling, view
 from ...compiler.ops.table import Op
 from ..state.aligned import address_of
+from ..state.elsewhere import is_elsewhere
 from ..state.modes import state, watching
 from ..state.storage import is_apart
-from ..state.tensor import tensor_of
+from ..state.tensor import shape_of, tensor_of
 from .inference import inferred_among, spoil, views_of
-from .node import AccumulateGrad, BaseNode, Node, edge_of, shown
+from .node import AccumulateGrad, BaseNode, Node, alias_of, edge_of, shown
 from .plan import is_view_op
 
 
@@ -170,9 +171,10 @@ def set_apart(detached):
     that the base was computed from, in a loop that detaches its state all that was ever computed."""
     detached._is_apart = True
     base = detached._base
-    if base is None or detached._frame is not None or base._data is None or not base.has_history:
+    is_pending = base is not None and base._data is None and not is_elsewhere(base)
+    if base is None or detached._frame is not None or is_pending or not base.has_history:
         return
-    same_memory = tensor_of(base._data)
+    same_memory = alias_of(base)
     same_memory._storage, same_memory._requires_grad = base._storage, base._requires_grad
     detached._base = same_memory
 
@@ -183,15 +185,15 @@ def take_memory(target, other):
     Whatever it was a view of, it shows no part of that any more; and its own views show what it was, together. A graph
     that needs what it was in another shape would take that of the new one: then its version is another too.
     """
-    views, shape = views_of(target), target.array.shape
+    views, shape = views_of(target), shape_of(target)
     if views:
-        was = tensor_of(target._data)
+        was = alias_of(target)
         was._storage, was._node, was._requires_grad = target._storage, target._node, target._requires_grad
         for shown in views:
             shown._base = was
     target._base = None
     target.replace_memory(other)
-    if target.array.shape != shape:
+    if shape_of(target) != shape:
         target.bump_version()
 
 

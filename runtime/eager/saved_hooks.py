@@ -8,9 +8,10 @@ The result of `unpack` takes the place of what was saved, with the history that 
 
 import weakref
 
+from ..state.elsewhere import is_elsewhere
 from ..state.modes import no_grad, state, watched
 from ..state.tensor import Tensor, storage_of, tensor_of
-from .node import AccumulateGrad, BaseNode, Node, Saved, edge_of, shown
+from .node import AccumulateGrad, BaseNode, Node, Saved, alias_of, edge_of, shown
 
 _CHANGED = (
     "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be "
@@ -55,7 +56,7 @@ OUTPUT = object()
 
 def without_history(tensor):
     """The tensor's memory and version, and nothing else of it."""
-    alias = tensor_of(tensor.array)
+    alias = alias_of(tensor) if tensor._data is None and is_elsewhere(tensor) else tensor_of(tensor.array)
     alias._storage = storage_of(tensor)
     if state.level is not None:
         state.level.carry(alias, tensor)

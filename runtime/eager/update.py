@@ -5,6 +5,7 @@ from ...compiler.ops.complex_numbers import view_as_complex, view_as_real
 from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.table import Meta
 from ...compiler.storage import convert
+from ..state.elsewhere import any_elsewhere, is_elsewhere, used
 from ..state.modes import captures, state
 from ..state.tensor import dtype_of
 from . import plan
@@ -32,12 +33,14 @@ def update(rule, rows, numbers=(), **flags):
         rows = _update_complex(rule, rows, numbers, flags)
         if not rows:
             return
-    if frame is not None:
+    if frame is not None and used and any_elsewhere(rows[0]):
+        _learn_rows(rule, rows, tuple(numbers), flags)
+    elif frame is not None:
         if captures:
             captures[-1].updates.append((len(frame.numbers), rows))
         frame.update(rule, rows, tuple(numbers), flags)
-        return
-    _learn_rows(rule, rows, tuple(numbers), flags)
+    else:
+        _learn_rows(rule, rows, tuple(numbers), flags)
 
 
 def _update_complex(rule, rows, numbers, flags):
@@ -121,6 +124,9 @@ def zero_gradients(tensors):
 
 def update_eagerly(rule, row, numbers, flags):
     """One row. Returns what native code knows of the rule for such a row, if it knows it."""
+    if row[0]._data is None and is_elsewhere(row[0]):
+        row[0]._meta.update(rule, row, numbers, flags)
+        return None
     planned = state.frame is None and _update_as_planned(rule, row, numbers, flags)
     if planned:
         return planned.native

@@ -277,7 +277,7 @@ class Recording:
         "name signature fullgraph root n_branches n_not_added counter fallbacks programs last_entered expectation "
         "replays memories n_unlike refusals sizes in_background jobs derivatives n_meanwhile meanwhile openings "
         "costs n_followed followed not_replayed caught ways n_departed departed_at n_opened opened_since copies "
-        "when_opened has_failed parts_at compiled_long postponed varied"
+        "when_opened has_failed parts_at compiled_long postponed varied on_gpu"
     )
 
     def __init__(self, name, signature, fullgraph=False, sizes=None):
@@ -311,8 +311,8 @@ class Recording:
         self.ways = None  # ways.py of the frontend: what is quicker, if they cannot
         self.n_departed = 0  # how many calls in a row began as replayed ones and did not end as such
         self.departed_at = 0  # the number of the last of them
-        self.n_opened = 0  # how many calls of the last ones went over to nodes, since so many had been made
-        self.opened_since = 0
+        self.n_opened = self.opened_since = 0  # how many of the last calls went over to nodes, since so many were made
+        self.on_gpu = None  # the programs that its last call has run on a GPU, if it was given tensors there
         self.copies = ()  # closed_again.py: steps of another recording that its first ops repeat
         self.when_opened = None  # a weak reference to what is called once most of them do
         self.has_failed = False  # whether a program for it could not be made

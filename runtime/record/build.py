@@ -379,8 +379,8 @@ def build_rules(rule, metas, attributes, strides):
         graph.outputs = [graph.apply(rule.op, tuple(given), attributes)]
     else:
         graph.outputs = _cotangents(rule, attributes, *given)
-    graph, kept = _pruned(graph)
-    if not all(map(_has_kernel, decompose(graph)[0].values)):
+    graph, kept = pruned(graph)
+    if not all(map(has_kernel, decompose(graph)[0].values)):
         return None
     places = {v.number: k for k, v in enumerate(given)}
     inputs = [places[number] for number in kept if not given[places[number]].weak]
@@ -406,10 +406,10 @@ def link_has_kernels(link, metas, requires, attributes, default_dtype):
     for k in range(1, len(operands)):
         if requires[k]:
             vjp(link, k, cotangent, operands[0], operands, attributes)
-    return all(map(_has_kernel, decompose(graph)[0].values))
+    return all(map(has_kernel, decompose(graph)[0].values))
 
 
-def _pruned(graph):
+def pruned(graph):
     """(the graph without values that nothing needs, the numbers that its inputs and scalars had)."""
     pruned, values = Graph(graph.name, graph.default_float), {}
     needed = _needed_values(graph, (), ())
@@ -421,7 +421,7 @@ def _pruned(graph):
     return pruned, [number for number in needed if number in given]
 
 
-def _has_kernel(value):
+def has_kernel(value):
     types = [o.dtype for o in (*value.operands, value)]
     check = value.op.extra.get("eager_only")
     return not without_kernels(types) and (check is None or check(types, value.attributes) is None)

@@ -11,6 +11,7 @@ from ...compiler.ops.rows import row, starts_in, window, with_window
 from ..eager.gate import apply
 from ..programs.recording import INPUT, TOO_LARGE, EagerOp, user_line
 from ..state.attributes import refusal, same_attributes
+from ..state.elsewhere import IN_CALL, any_elsewhere, used
 from ..state.modes import frame_hidden, no_grad, state
 from ..state.tensor import Tensor
 from .frame_autograd import make_nodes
@@ -52,6 +53,8 @@ def _may_be_zero(divisor):
 
 def reason_at_once(frame, op, operands, attributes):
     """The same, as far as it is known before the operands get numbers, which what comes after would have to know."""
+    if used and any_elsewhere(operands):
+        return IN_CALL
     if "eager_only" in op.extra or without_kernels([x.dtype for x in operands if isinstance(x, Tensor)]):
         return reason_of(frame, op, (), operands, attributes)
     if op in AT_ANY_PLACE and _is_elsewhere(frame, op, attributes):
@@ -151,6 +154,9 @@ def run_eagerly(frame, reason, function, *args):
 def apply_between(frame, reason, op, operands, attributes):
     """An op that no program has. What it gives comes in like a tensor from outside that is new in every call, so calls
     like this one can be replayed, unless it goes on with a history that no step can give it."""
+    if reason is IN_CALL:
+        _make_nodes_before(frame, operands)
+        return run_eagerly(frame, reason, apply, op, operands, attributes)
     if reason is PICKED:
         return frame.apply(*at_any_place(frame, op, operands, attributes), True)
     if op in AT_KNOWN_PLACES:

@@ -9,10 +9,11 @@ from ...compiler.ops.view import data, detach
 from ..eager.gate import apply_eagerly
 from ..eager.node import Saved
 from ..programs.recording import ASSIGN, INPUT
+from ..state.aligned import layout_of_array
 from ..state.modes import frame_hidden, no_grad
 from ..state.references import is_held
 from ..state.storage import is_apart
-from ..state.tensor import layout_of_array, tensor_of
+from ..state.tensor import tensor_of
 from . import frame_autograd
 
 

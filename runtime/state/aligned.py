@@ -74,3 +74,16 @@ def owner_of(array):
     """id of the array, or of the object, that owns the memory: equal for all views of an array and itself."""
     base = array.base
     return id(array) if base is None or base.__class__ is Memory else id(base)
+
+
+def layout_of_array(array):
+    """(strides in elements, whether elements are in order)."""
+    return tuple([s // array.itemsize for s in array.strides]), array.flags.c_contiguous
+
+
+def is_same_memory(a, b):
+    """Whether two arrays are one view of one memory."""
+    if a is b or a is None or b is None:
+        return a is b
+    same = a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
+    return same and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]

@@ -1,6 +1,7 @@
 """PyTorch's device objects. weft computes on the CPU: others can be named, asked and compared, but not used."""
 
 from ...compiler import dtypes
+from ...compiler.later import later
 
 _TYPES = str.split("""
     cpu cuda ipu xpu mkldnn opengl opencl ideep hip ve fpga maia xla lazy vulkan mps meta hpu mtia privateuseone
@@ -84,6 +85,20 @@ CPU = device("cpu")
 
 
 _HINTS = {"cuda": ". A function of arrays can be exported for a GPU: weft.export_ptx"}
+
+
+_gpu_there = later("runtime.gpu.memory:gpu_there")
+
+
+def gpu_given(function, given):
+    """The GPU that a user's device names, None for the CPU and for None. RuntimeError for one that is not there."""
+    if given is None or given is CPU or given == "cpu":
+        return None
+    wanted = device(given)
+    found = _gpu_there(wanted.index or 0) if wanted.type == "cuda" else None
+    if found is None:
+        require_cpu(function, wanted)
+    return found
 
 
 def require_cpu(function, given):

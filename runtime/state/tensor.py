@@ -1,6 +1,7 @@
 r"""The Tensor: an array, and how it came about.
 
     Tensor --_data--> ndarray                 (None while a compiled call has not computed it yet: `pending`)
+      |                                       (None in another device's memory: _meta is a GpuArray, runtime/gpu/)
       |  \--_storage-> Storage: version        shared by all tensors that share memory
       |--_node--> Node ...                     the op that made it; None for leaves
       |--_grad--> Tensor                       leaves only, unless retain_grad()
@@ -15,6 +16,7 @@ import numpy as np
 
 from ...compiler import dtypes
 from ...compiler.ops.table import OpError
+from .elsewhere import is_elsewhere
 from .modes import inferring, state
 from .said import warn
 from .size import Size
@@ -111,7 +113,8 @@ class Tensor(metaclass=TensorType):
         """The NumPy array, computed first if pending."""
         data, frame = self._data, state.frame
         if data is None:
-            return frame.materialize(self) if self._frame is frame else _array_elsewhere(self)
+            mine = frame is not None and self._frame is frame
+            return frame.materialize(self) if mine else _array_elsewhere(self)
         if frame is not None:
             if id(self) in frame.homes:
                 # Changed in place by the call in flight, whose program has not run yet.
@@ -138,6 +141,8 @@ class Tensor(metaclass=TensorType):
 
     def apply_op(self, op, operands, attributes):
         frame = state.frame
+        if self._data is None and is_elsewhere(self):
+            return self._meta.apply(op, operands, attributes)
         if frame is not None:
             return frame.apply(op, operands, attributes)
         return _eager(op, operands, attributes)
@@ -186,7 +191,7 @@ class Tensor(metaclass=TensorType):
         old.changes = old.changes or [0]
         self.tell_readers()
         old.changes[0] += 1
-        self._data = other.array
+        self._data, self._meta = (None, other._meta) if is_elsewhere(other) else (other.array, None)
         self._share_memory(other, old.__class__)
 
     def watch(self):
@@ -355,23 +360,10 @@ def _check_grad(tensor, grad):
         )
 
 
-def layout_of_array(array):
-    """(strides in elements, whether elements are in order)."""
-    return tuple([s // array.itemsize for s in array.strides]), array.flags.c_contiguous
-
-
 def shape_of(tensor):
     """The shape as a plain tuple, for those who only count and compare: reading `.shape` makes a Size."""
     data = tensor._data
     return data.shape if data is not None else tensor._meta.shape
-
-
-def is_same_memory(a, b):
-    """Whether two arrays are one view of one memory."""
-    if a is b or a is None or b is None:
-        return a is b
-    same = a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
-    return same and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
 
 
 def answering_for(tensor):
@@ -385,7 +377,7 @@ def _array_elsewhere(tensor):
     """The array of a tensor that another call than the one in flight here is to compute, or has computed just now."""
     frame = tensor._frame
     if frame is None:
-        return tensor._data
+        return tensor._data if tensor._data is not None else tensor._meta.refuse()
     return frame.materialize(tensor) if frame.closed else frame.answer_at_once().materialize(tensor)
 
 
