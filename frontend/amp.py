@@ -33,7 +33,8 @@ class autocast(Block):
     def __init__(self, device_type, dtype=None, enabled=True, cache_enabled=None):
         if not isinstance(device_type, str):
             raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
-        self.device, self.fast_dtype = device_type, bfloat16 if dtype is None else dtype
+        usual = float16 if device_type.startswith("cuda") else bfloat16
+        self.device, self.fast_dtype = device_type, usual if dtype is None else dtype
         self._enabled = remains_enabled("autocast", device_type, enabled)
         if self._enabled and not self.fast_dtype.is_half:
             warnings.warn(
@@ -47,7 +48,7 @@ class autocast(Block):
     def __enter__(self):
         key = next(_numbers)
         self._outside.append((state.autocast, key))
-        if device(self.device).type == "cpu":
+        if device(self.device).type == "cpu" or self._enabled:
             state.autocast = self.fast_dtype if self._enabled else None
         if state.autocast is not None:
             autocasting[key] = True

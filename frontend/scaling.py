@@ -8,9 +8,12 @@ scaler.update()                   a smaller scale if so; a greater one after `gr
 
 import warnings
 
+from .compiler.later import later
 from .runtime.state.device import device as device_of
 from .runtime.state.modes import no_grad
 from .runtime.state.tensor import Tensor
+
+_gpu_count = later("runtime.gpu.memory:gpu_count")
 
 
 class _Seen:
@@ -23,7 +26,7 @@ class _Seen:
 def remains_enabled(function, device_type, enabled):
     """Whether it stays on. Where the device is not there it does not, and that is said."""
     kind = device_of(device_type).type
-    if enabled and kind != "cpu":
+    if enabled and kind != "cpu" and not (kind == "cuda" and _gpu_count()):
         warnings.warn(
             f"{function}: User provided device_type of {kind!r}, but it is not available: weft computes on the CPU. "
             "Disabling",

@@ -39,7 +39,7 @@ from .compiler import dtypes
 from .compiler.later import later
 from .nn.parameter import Parameter
 from .placement import check_keywords
-from .runtime.state.device import require_cpu
+from .runtime.state.device import gpu_given
 from .runtime.state.elsewhere import values_of
 from .runtime.state.tensor import Tensor, tensor_of
 from .torch_files import Refusal, read_pickle
@@ -91,17 +91,31 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=No
     """Read what `save` wrote, from a path or a readable binary file: also what `torch.save` wrote of tensors and plain
     data, such as state dicts, and safetensors.
 
-    map_location may name the CPU, in any of PyTorch's ways; weights_only and the others change nothing, since loading
-    executes nothing either way.
+    map_location may name the CPU, in any of PyTorch's ways, or a GPU that is there; weights_only and the others change
+    nothing, since loading executes nothing either way.
     Raises RuntimeError for files that are damaged, of another format, or pickles: those would execute code.
     """
     # Tensors were saved from the CPU: a function or a dict says where those of other devices go.
-    if not (callable(map_location) or isinstance(map_location, dict)):
-        require_cpu("load", map_location)
+    is_table = callable(map_location) or isinstance(map_location, dict)
+    gpu = None if is_table else gpu_given("load", map_location)
     if hasattr(f, "read"):
-        return _read(f, getattr(f, "name", "file"))
-    with open(f, "rb") as file:
-        return _read(file, os.fspath(f))
+        loaded = _read(f, getattr(f, "name", "file"))
+    else:
+        with open(f, "rb") as file:
+            loaded = _read(file, os.fspath(f))
+    return loaded if gpu is None else _moved(loaded, map_location)
+
+
+def _moved(obj, place):
+    """What was loaded, with its tensors on a device."""
+    if isinstance(obj, Parameter):
+        return Parameter(obj.detach().to(place), obj.requires_grad)
+    if isinstance(obj, Tensor):
+        return obj.detach().to(place).requires_grad_(obj.requires_grad)
+    if isinstance(obj, dict):
+        moved = [(key, _moved(value, place)) for key, value in obj.items()]
+        return type(obj)(moved) if type(obj) in (dict, OrderedDict) else obj
+    return type(obj)(_moved(x, place) for x in obj) if type(obj) in (list, tuple) else obj
 
 
 def _permissions(path):

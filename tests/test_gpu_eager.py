@@ -358,3 +358,123 @@ def test_mixed_state_never_writes_to_the_cpu(gpu):
     with pytest.raises(RuntimeError):
         p.data = normal(3).cuda()
         optim.SGD([p], lr=0.1).step()
+
+
+# --- what programs do besides -----------------------------------------------------------------------------------------
+def test_transformations_that_differentiate_what_only_shapes_are_kept_of(gpu):
+    x = normal(4, 6)
+
+    def rows(v):
+        return (v * v).sum(1)
+
+    for transform in (weft.func.jacrev, weft.func.jacfwd):
+        assert same(transform(rows)(x.cuda()), transform(rows)(x))
+    found = [
+        weft.func.jvp(lambda v: (v * v).sin(), (x.to(place),), (weft.ones(4, 6, device=place),))
+        for place in ("cuda", "cpu")
+    ]
+    assert all(map(same, *found))
+    weight = nn.Parameter(x.cuda())
+    _, tangent = weft.func.jvp(lambda v: v.exp(), (weight,), (weft.ones(4, 6, device="cuda"),))
+    assert same(tangent, x.exp())
+
+
+def test_anomalies_are_found(gpu):
+    x = weft.zeros(3, device="cuda", requires_grad=True)
+    with pytest.warns(UserWarning, match="Anomaly|Error detected"), weft.autograd.detect_anomaly():
+        (x * 2).sum().backward()
+        with pytest.raises(RuntimeError, match="'SqrtBackward0' returned nan values in its 0th output"):
+            (x.sqrt() * 0).sum().backward()
+
+
+def test_inference_mode(gpu):
+    with weft.inference_mode():
+        y = normal(2, 3).cuda() * 2
+        y.add_(1)
+    assert y.is_inference() and same(y, normal(2, 3) * 2 + 1)
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+        y.add_(1)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mixed_precision(gpu):
+    x = normal(4, 6).cuda()
+    with weft.autocast("cuda"):
+        assert (x @ x.t()).dtype is weft.float16
+    with weft.autocast("cuda", dtype=weft.bfloat16):
+        assert (x @ x.t()).dtype is weft.bfloat16
+    net = nn.Linear(6, 1).cuda()
+    optimizer, scaler = optim.SGD(net.parameters(), lr=0.1), weft.amp.GradScaler("cuda")
+    scaler.scale(net(x).sum()).backward()
+    assert net.bias.grad.item() == 4 * scaler.get_scale() == 4 * 65536.0
+    before = net.bias.item()
+    scaler.step(optimizer)
+    scaler.update()
+    assert net.bias.item() == np.float32(before) - np.float32(0.1) * np.float32(4.0)
+
+
+def test_states_and_files_go_to_the_device_of_what_they_are_for(gpu, tmp_path):
+    x, net = normal(4, 6), nn.Linear(6, 1)
+    optimizer = optim.Adam(net.parameters())
+    net(x).sum().backward()
+    optimizer.step()
+    weft.save({"net": net.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "state.pt")
+    saved, other = weft.load(tmp_path / "state.pt", map_location="cuda"), nn.Linear(6, 1).cuda()
+    assert {t.device for t in saved["net"].values()} == {CUDA}
+    other.load_state_dict(saved["net"])
+    goes_on = optim.Adam(other.parameters())
+    for state in (saved["optimizer"], optimizer.state_dict()):
+        goes_on.load_state_dict(state)
+        assert goes_on.state[other.weight]["exp_avg"].device == CUDA
+    for model, steps, given in ((net, optimizer, x), (other, goes_on, x.cuda())):
+        model.zero_grad()
+        model(given).sum().backward()
+        steps.step()
+    assert same(other.weight, net.weight)
+
+
+def test_data_sets_distributions_and_images_there(gpu):
+    x = normal(4, 6)
+    batches = list(weft.utils.data.DataLoader(weft.utils.data.TensorDataset(x.cuda()), batch_size=3))
+    assert same(weft.cat([b for (b,) in batches]), x)
+    normals = [weft.distributions.Normal(x.to(place), 2.0) for place in ("cuda", "cpu")]
+    assert same(*(d.log_prob(x.to(place)) for d, place in zip(normals, ("cuda", "cpu"))))
+    assert normals[0].rsample().device == CUDA
+    images = normal(1, 2, 4, 4)
+    for mode in ("nearest", "bilinear", "bicubic"):
+        wanted = F.interpolate(images, scale_factor=2, mode=mode)
+        assert same(F.interpolate(images.cuda(), scale_factor=2, mode=mode), wanted)
+
+
+def test_what_is_for_the_cpu_only_says_so(gpu):
+    weft.ones(2).cuda()
+    with pytest.raises(NotImplementedError, match=r"hann_window: for the CPU only, got 'cuda'.*\.to\('cuda'\)"):
+        weft.hann_window(5, device="cuda")
+    with pytest.raises(NotImplementedError, match="orthogonal_: it is computed on the CPU"):
+        nn.init.orthogonal_(weft.empty(3, 3, device="cuda"))
+
+
+# --- where a GPU is ---------------------------------------------------------------------------------------------------
+@pytest.mark.gpu
+def test_a_gpu_trains_to_the_bits_of_the_cpu():
+    if not weft.cuda.is_available():
+        with pytest.raises(RuntimeError, match="weft computes on the CPU"):
+            digits_net().to("cuda")
+        return
+    images, labels, found = normal(128, 64), weft.arange(128) % 10, []
+    for place in ("cpu", "cuda"):
+        net = digits_net().to(place).eval()
+        optimizer = optim.Adam(net.parameters(), lr=0.01)
+
+        def step(x, y, net=net, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        x, y = images.to(place), labels.to(place)
+        losses = [run(x, y).item() for run in (step, weft.compile(step)) for _ in range(5)]
+        found.append((losses, [p.detach().cpu() for p in net.parameters()]))
+    (losses, params), (other_losses, other_params) = found
+    assert losses == other_losses and all(map(weft.equal, params, other_params))

@@ -15,6 +15,7 @@ from ..autograd import grad
 from ..caught import demand
 from ..creation import randn, tensor
 from ..nn import functional as F
+from ..placement import beside
 from ..runtime.state.modes import enable_grad, no_grad, state
 from ..runtime.state.said import warn
 from ..runtime.state.size import Size
@@ -259,8 +260,10 @@ def broadcast_all(*values):
     """Tensors of one shape; numbers get the type of the first tensor, or the default one."""
     if not all(isinstance(x, (Tensor, *_NUMBERS)) for x in values):
         raise ValueError("Input arguments must all be instances of Number or Tensor.")
-    dtype = next((x.dtype for x in values if isinstance(x, Tensor)), state.default_dtype)
-    return broadcast_tensors(*(x if isinstance(x, Tensor) else tensor(x, dtype=dtype) for x in values))
+    first = next((x for x in values if isinstance(x, Tensor)), None)
+    dtype = state.default_dtype if first is None else first.dtype
+    made = [x if isinstance(x, Tensor) else tensor(x, dtype=dtype) for x in values]
+    return broadcast_tensors(*(made if first is None else [beside(x, first) for x in made]))
 
 
 def sum_rightmost(value, count):

@@ -9,6 +9,7 @@ from ..compiler.storage import convert
 from ..creation import full_like, rand, randn, zeros_like
 from ..draws import numpy_generator
 from ..functions import where
+from ..placement import beside
 from ..runtime.state.tensor import tensor_of
 from ..special import i0e, i1e
 from . import constraints
@@ -47,7 +48,7 @@ class Normal(_LocationScale, ExponentialFamily):
         return self.scale.pow(2)
 
     def rsample(self, sample_shape=()):
-        return self.loc + randn(self._extended_shape(sample_shape), dtype=self.loc.dtype) * self.scale
+        return self.loc + beside(randn(self._extended_shape(sample_shape), dtype=self.loc.dtype), self.loc) * self.scale
 
     def log_prob(self, value):
         distance = self._checked(value) - self.loc

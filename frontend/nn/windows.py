@@ -11,6 +11,7 @@ from ..compiler.storage import convert
 from ..creation import full
 from ..functions import matmul
 from ..half_floats import in_float32
+from ..placement import beside
 from ..runtime.state.tensor import tensor_of
 from ..shaping import movedim, permute, reshape
 from .module import Module
@@ -59,7 +60,7 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     places, (height, width) = _patches("unfold", h, w, kernel, dilation, padding, stride)
     padded = pad(batched, (padding[1], padding[1], padding[0], padding[0]))
     flat = reshape(padded, (n, c, height * width))
-    columns = indexing.index_select(flat, tensor_of(places), axis=2)
+    columns = indexing.index_select(flat, beside(tensor_of(places), flat), axis=2)
     result = reshape(columns, (n, c * places.shape[0], places.shape[1]))
     return result if input.ndim == 4 else result[0]
 
@@ -81,7 +82,7 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     c = rows // places.shape[0]
     blank = full((n, c, height * width), 0, dtype=input.dtype)
     parts = reshape(batched, (n, c, *places.shape))
-    image = reshape(indexing.index_add(blank, tensor_of(places), parts, axis=2), (n, c, height, width))
+    image = reshape(indexing.index_add(blank, beside(tensor_of(places), parts), parts, axis=2), (n, c, height, width))
     image = pad(image, (-padding[1], -padding[1], -padding[0], -padding[0]))
     return image if input.ndim == 3 else image[0]
 
@@ -231,13 +232,14 @@ def _resampled(x, axis, target, scale, mode, align_corners, antialias):
 
 def _chosen(x, axis, target, step, shift):
     places = np.floor((np.arange(target, dtype=np.float32) + np.float32(shift)) * step).astype(np.int64)
-    return x.index_select(axis, tensor_of(np.minimum(places, x.shape[axis] - 1)))
+    return x.index_select(axis, beside(tensor_of(np.minimum(places, x.shape[axis] - 1)), x))
 
 
 def _tap(x, axis, places, weights):
     """Neighbours times their weights."""
     shape = [-1 if k == axis else 1 for k in range(x.ndim)]
-    return x.index_select(axis, tensor_of(places.astype(np.int64))) * constant(weights.reshape(shape), x.dtype)
+    chosen = x.index_select(axis, beside(tensor_of(places.astype(np.int64)), x))
+    return chosen * beside(constant(weights.reshape(shape), x.dtype), x)
 
 
 def _linear(x, axis, places, source):
@@ -266,7 +268,7 @@ def _cubic(x, axis, places, source):
 
 def _weighted(x, axis, weights):
     """Every output a sum of inputs: a product with a matrix of weights (target, source)."""
-    columns = constant(weights.T, x.dtype)
+    columns = beside(constant(weights.T, x.dtype), x)
     return view.clone(movedim(matmul(movedim(x, axis, -1), columns), -1, axis))
 
 

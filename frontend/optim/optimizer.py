@@ -22,6 +22,7 @@ from ..compiler.ops.comparison import cast, lt, ne, where
 from ..creation import full_like, tensor_of_others, zeros_like
 from ..iterables import listed
 from ..nn.parameter_containers import ParameterList
+from ..placement import beside
 from ..public import of_module
 from ..runtime.eager.sparse_cotangents import given as sparse_given
 from ..runtime.eager.update import drop_gradients, remember, zero_gradients
@@ -331,7 +332,8 @@ def _own_copy(value, param):
         return copy.deepcopy(value)
     if _is_converted(value, param):
         value = value.to(param.dtype)
-    return value.detach().clone()
+    value = value.detach().clone()
+    return beside(value, param) if value.shape == param.shape else value
 
 
 def _is_converted(value, param):

@@ -15,6 +15,7 @@ when nobody refers to them any more.
 """
 
 import ctypes
+import os
 import sys
 import weakref
 
@@ -124,7 +125,9 @@ class Device:
             raise NoDriver(f"GPU {number} was asked for, and NVIDIA's driver knows {count}")
         self.handle = its_driver.get("cuDeviceGet", _INT, number)
         self.context = its_driver.get("cuDevicePrimaryCtxRetain", _HANDLE, self.handle)
-        self.close = weakref.finalize(self, _freed, its_driver, None, "cuDevicePrimaryCtxRelease_v2", self.handle)
+        self.close = weakref.finalize(
+            self, _freed, its_driver, None, "cuDevicePrimaryCtxRelease_v2", self.handle, os.getpid()
+        )
 
     @property
     def name(self):
@@ -155,8 +158,11 @@ class Device:
         return Stream(self)
 
 
-def _freed(its_driver, context, name, handle):
-    """Give something back, in its context. When the process ends, the driver may have ended before."""
+def _freed(its_driver, context, name, handle, process):
+    """Give something back, in its context. When the process ends, the driver may have ended before. What a fork has
+    copied is not the child's."""
+    if os.getpid() != process:
+        return
     try:
         if context is not None:
             its_driver.call("cuCtxPushCurrent_v2", context)
@@ -170,7 +176,7 @@ def _freed(its_driver, context, name, handle):
 
 def _owned(owner, device, name, handle):
     """What gives `handle` back when it is called, or when `owner` is gone; the device stays until then."""
-    freed = weakref.finalize(owner, _freed, device.driver, device.context, name, handle)
+    freed = weakref.finalize(owner, _freed, device.driver, device.context, name, handle, os.getpid())
     owner.device = device
     return freed
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from ...compiler.later import imported
 from ...compiler.storage import readable
+from ..state.elsewhere import values_of
 from ..state.modes import state, watched
 from ..state.tensor import Tensor
 from .node import metadata_of
@@ -58,7 +59,7 @@ def run_checked(node, run):
 
 def _check(node, results):
     for k, gradient in enumerate(results or ()):
-        if isinstance(gradient, Tensor) and np.isnan(readable(gradient.array)).any():
+        if isinstance(gradient, Tensor) and np.isnan(readable(values_of(gradient))).any():
             raise RuntimeError(f"Function '{node.name()}' returned nan values in its {k}th output.")
 
 

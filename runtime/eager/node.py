@@ -20,6 +20,7 @@ from ..state.tensor import (
     InferenceStorage,
     Storage,
     Tensor,
+    alias_of,
     answering_for,
     storage_of,
     tensor_of,
@@ -28,7 +29,7 @@ from . import plan as plan_module
 from .on_arrays import run_on_arrays
 from .parts import is_part
 from .plain_rules import in_form, plain_rules
-from .saved import Saved, Shape, check_version, to_save
+from .saved import Saved, Shape, check_version, on_device, to_save
 
 _derivative = later("runtime.programs.array_program:derivative")
 _is_large = later("runtime.programs.array_program:is_large")
@@ -223,11 +224,11 @@ class Node(BaseNode):
             self.sizes[0].ask(self, cotangent)
         operands = [x if x.__class__ is Shape else self._restore(x, k) for k, x in enumerate(self.operands)]
         out = Shape(self.meta.shape, self.meta.dtype) if self.out is None else self._restore_output()
-        if cotangent._data is None and is_elsewhere(cotangent) and not state.grad_enabled:
-            wanted = tuple([e is not None for e in self.edges])
-            found = cotangent._meta.derive(self, wanted, (cotangent, out, *operands))
+        if cotangent._data is None and is_elsewhere(cotangent):
+            found = self._derived_elsewhere(cotangent, out, operands)
             if found is not None:
                 return found
+            out, *operands = [on_device(cotangent._meta, x) for x in (out, *operands)]
         rules = None if self.recording is None else self.recording.plain_rules()
         if rules is not None:
             metas = self.recording.plan.metas
@@ -242,6 +243,11 @@ class Node(BaseNode):
             else vjp(self.op, k, cotangent, out, operands, self.attributes)
             for k, e in enumerate(self.edges)
         ]
+
+    def _derived_elsewhere(self, cotangent, out, operands):
+        """Cotangents on another device, where nobody differentiates them; None if rules are to compute them."""
+        wanted = tuple([e is not None for e in self.edges])
+        return None if state.grad_enabled else cotangent._meta.derive(self, wanted, (cotangent, out, *operands))
 
     def _restore(self, saved, position):
         if saved.__class__ is not Saved:
@@ -302,14 +308,6 @@ def _saved_output(out):
     alias = alias_of(out)
     alias._storage = storage_of(out)
     return Saved(alias)
-
-
-def alias_of(tensor):
-    """A tensor of the same memory, which knows nothing of the other."""
-    alias = tensor_of(tensor._data)
-    if tensor._data is None:
-        alias._meta = tensor._meta
-    return alias
 
 
 def keep_output(tensor):

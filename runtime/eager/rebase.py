@@ -19,9 +19,9 @@ from ..state.aligned import address_of
 from ..state.elsewhere import is_elsewhere
 from ..state.modes import state, watching
 from ..state.storage import is_apart
-from ..state.tensor import shape_of, tensor_of
+from ..state.tensor import alias_of, shape_of, tensor_of
 from .inference import inferred_among, spoil, views_of
-from .node import AccumulateGrad, BaseNode, Node, alias_of, edge_of, shown
+from .node import AccumulateGrad, BaseNode, Node, edge_of, shown
 from .plan import is_view_op
 
 

@@ -45,6 +45,29 @@ class Shape:
         return _apply(op, operands, attributes)
 
 
+class ShapeElsewhere(Shape):
+    """The same on another device: `there` is what knows it, and makes what is asked of the shape."""
+
+    __slots__ = ("there",)
+
+    def __init__(self, shape, dtype, there):
+        super().__init__(shape, dtype)
+        self.there = there
+
+    def as_type(self, dtype):
+        return ShapeElsewhere(self.shape, dtype, self.there)
+
+    def apply_op(self, op, operands, attributes):
+        if op.kind == "view":
+            return super().apply_op(op, operands, attributes)
+        return self.there.apply(op, operands, attributes)
+
+
+def on_device(there, x):
+    """What a rule is given that computes there: a Shape of there for a Shape."""
+    return ShapeElsewhere(x.shape, x.dtype, there) if x.__class__ is Shape else x
+
+
 def check_version(saved, what):
     """RuntimeError if the memory of a saved tensor has changed since then."""
     if saved.tensor._version != saved.version:

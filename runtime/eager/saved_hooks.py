@@ -10,8 +10,8 @@ import weakref
 
 from ..state.elsewhere import is_elsewhere
 from ..state.modes import no_grad, state, watched
-from ..state.tensor import Tensor, storage_of, tensor_of
-from .node import AccumulateGrad, BaseNode, Node, Saved, alias_of, edge_of, shown
+from ..state.tensor import Tensor, alias_of, storage_of, tensor_of
+from .node import AccumulateGrad, BaseNode, Node, Saved, edge_of, shown
 
 _CHANGED = (
     "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be "

@@ -23,6 +23,7 @@ _apply, _change, _update, _derive = map(
 )
 
 
+_WRAPPERS = ("wrapper", "checked", "function_with_out")
 _ROOT = __name__.partition(".")[0]
 
 
@@ -140,12 +141,13 @@ class GpuArray:
 
 def _asked_by():
     """The name of the public function that a user has called, as far as the stack tells."""
-    frame, name, public = sys._getframe(1), "this", {**vars(sys.modules[_ROOT]), **vars(Tensor)}
+    frame, name, other = sys._getframe(1), None, "this"
+    public = {*vars(sys.modules[_ROOT]), *vars(Tensor)} - {"array"}
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _ROOT:
         own, frame = frame.f_code.co_name, frame.f_back
-        found = next((spelled for spelled in (own, own.strip("_")) if spelled in public), None)
-        name = found or name
-    return name
+        other = other if own in _WRAPPERS else own
+        name = next((spelled for spelled in (own, own.strip("_")) if spelled in public), name)
+    return name or other
 
 
 def tensor_at(array):

@@ -87,7 +87,7 @@ CPU = device("cpu")
 _HINTS = {"cuda": ". A function of arrays can be exported for a GPU: weft.export_ptx"}
 
 
-_gpu_there = later("runtime.gpu.memory:gpu_there")
+_gpu_there, _gpu_count = later("runtime.gpu.memory:gpu_there"), later("runtime.gpu.memory:gpu_count")
 
 
 def gpu_given(function, given):
@@ -106,6 +106,10 @@ def require_cpu(function, given):
     if given is None or given is CPU or given == "cpu":
         return
     wanted = device(given)
+    if wanted.type == "cuda" and _gpu_count():
+        raise NotImplementedError(
+            f"{function}: for the CPU only, got {str(wanted)!r}; make it there and copy it with .to({str(wanted)!r})"
+        )
     if wanted.type != "cpu":
         raise RuntimeError(
             f"{function}: weft computes on the CPU, got {str(wanted)!r}; leave the device out, or choose it as in "

@@ -141,7 +141,7 @@ class Tensor(metaclass=TensorType):
 
     def apply_op(self, op, operands, attributes):
         frame = state.frame
-        if self._data is None and is_elsewhere(self):
+        if self._data is None and is_elsewhere(self) and all(x is not self for x in operands):
             return self._meta.apply(op, operands, attributes)
         if frame is not None:
             return frame.apply(op, operands, attributes)
@@ -480,6 +480,14 @@ def tensor_of(array):
     self._base = None
     self._meta = None
     return self
+
+
+def alias_of(tensor):
+    """A tensor of the same memory, which knows nothing of the other."""
+    alias = tensor_of(tensor._data)
+    if tensor._data is None:
+        alias._meta = tensor._meta
+    return alias
 
 
 def tensor_of_kind(kind, array):
