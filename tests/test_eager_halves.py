@@ -9,6 +9,7 @@ from weft import nn
 from weft.compiler.dtypes import bfloat16, float16
 from weft.compiler.storage import convert, readable
 from weft.runtime.eager import plan
+from weft.runtime.programs import fused
 
 OFTEN = 20
 HALVES = [float16, bfloat16]
@@ -172,3 +173,40 @@ def test_bools_are_summed_as_they_lie(shape):
         found = [x.sum(), *[x.sum(axis) for axis in range(x.ndim)], x.count_nonzero(), turned.sum()]
         expected = [truth.sum(), *[truth.sum(axis) for axis in range(truth.ndim)], truth.sum(), truth.sum()]
         assert all(a.dtype is weft.int64 and np.array_equal(a.numpy(), b) for a, b in zip(found, expected))
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_programs_of_large_operands_give_the_same_bits(dtype, monkeypatch):
+    rng = np.random.default_rng(4)
+    x, y = (
+        weft.tensor((rng.standard_normal((600, 500)) * 10.0 ** rng.integers(-4, 4, (600, 500))).astype(np.float32))
+        for _ in range(2)
+    )
+    x[0, :5] = weft.tensor([np.nan, np.inf, -np.inf, -0.0, 0.0])
+    x, y = x.to(dtype), y.to(dtype)
+    functions = {
+        "add": lambda: x + y,
+        "a number": lambda: x * 0.3,
+        "exp": lambda: x.exp(),
+        "a column": lambda: y * y[:, :1],
+        "transposed": lambda: y.t().contiguous(),
+        "another type": lambda: x + y.float(),
+        "greater": lambda: x > y,
+        "rows": lambda: x.sum(1),
+        "columns": lambda: y.sum(0),
+        "largest": lambda: x.amax(1),
+        "joined": lambda: weft.cat([x, y], 1),
+    }
+    with monkeypatch.context() as without:
+        without.setattr(plan, "_single", lambda *_: None)
+        wanted = {name: bits(function()) for name, function in functions.items()}
+    plan.forget()
+    monkeypatch.setattr(fused, "ELEMENTS_BEFORE", 0)
+    before = weft.get_num_threads()
+    try:
+        for n in (1, 2, 3):
+            weft.set_num_threads(n)
+            for name, function in functions.items():
+                assert bits(function()) == wanted[name] == bits(function()), (name, n)
+    finally:
+        weft.set_num_threads(before)

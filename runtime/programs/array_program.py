@@ -255,8 +255,6 @@ def single(op, metas, meta, attributes, default_dtype):
     fewest = fewest_of(op)
     if op.kind in ("view", "source", "library") or not is_large((meta, *metas), fewest):
         return None
-    if any(m.dtype.is_half for m in (meta, *metas)):
-        return None
     found = _traced(metas, default_dtype, lambda inputs: op(*inputs, **attributes))
     if found is None:
         return None
