@@ -53,6 +53,21 @@ def test_repeated_stretches_are_found(monkeypatch):
     assert repeats.repeats("abab" + "cdcd") == []
 
 
+def test_steps_that_read_and_write_other_rows_have_one_kernel():
+    """Where a kernel begins is said by who calls it, so steps that differ in that alone are one loop."""
+    n, graph = 40, Graph("rows")
+    x, h = graph.input((n, 4, 8), dtypes.float32), graph.input((4, 8), dtypes.float32)
+    w, states = graph.input((8, 8), dtypes.float32), []
+    for t in range(n):
+        row = TABLE["reshape"](TABLE["slice"](x, spec=((t, 1, 1), (0, 1, 4), (0, 1, 8))), shape=(4, 8))
+        h = TABLE["tanh"](TABLE["add"](TABLE["bmm"](h, w), row))
+        states.append(TABLE["reshape"](h, shape=(1, 4, 8)))
+    graph.outputs = [TABLE["cat"](*states, axis=0)]
+    functions = [name for name in _functions(compile_graph(graph).text) if name.startswith("k")]
+    assert len(functions) <= 4
+    check_equal(graph, _arrays(graph))
+
+
 def test_random_sequences_are_cut_into_what_they_are(monkeypatch):
     monkeypatch.setattr(repeats, "_LEAST_STEPS", 4)
     rng = np.random.default_rng(0)

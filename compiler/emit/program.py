@@ -33,6 +33,7 @@ from .pool_memory import MOST_WAITS, Pool
 from .product import Product
 from .repeats import packed
 from .routine import GridStep, LibraryStep, RoutineStep, UnitStep
+from .shifted import shifted
 from .unlocked import LOCK, Lock, TakeLock
 
 ARRAY_DATA_OFFSET = 16
@@ -160,25 +161,27 @@ class Program:
     def call_kernel(self, kernel, places, scratch, first_scalars=(0,)):
         """Call a kernel on places. `scratch`: which parameters are scratch memory, and of how many bytes;
         `first_scalars`: which of the program's run-time scalars is the first of each stretch."""
-        name = self.name_of(kernel)
+        name, shifts = self.named(kernel)
         operands, start = [], 0
         for k, place in enumerate(places):
             is_own = kernel.cut and k in scratch
-            operands.append(self.address(place, scratch=start if is_own else None))
+            operands.append(self.address(place, shifts[k], start if is_own else None))
             if is_own:
                 start += -(-scratch[k] // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
         operands += [Address(SCALARS, 8 * slot) for slot in first_scalars]
         self.steps.append(KernelCall(name, kernel.cut and kernel.cut.units, kernel.checks, tuple(operands)))
         return name
 
-    def name_of(self, kernel):
+    def named(self, kernel):
+        """(the name of its function, how many bytes on each of its parameters begins)"""
         # One kernel object for equal groups is the rule; its text is looked at once.
         if id(kernel) not in self.names:
-            text = str(kernel)
+            kept, shifts = shifted(kernel)
+            text = str(kept)
             if text not in self.kernels:
                 self.kernels[text] = f"k{len(self.kernels)}"
-                emit_kernel(self.module, kernel, self.kernels[text])
-            self.names[id(kernel)] = self.kernels[text]
+                emit_kernel(self.module, kept, self.kernels[text])
+            self.names[id(kernel)] = self.kernels[text], shifts
         return self.names[id(kernel)]
 
     def call_product(self, left, right, out, scratch, cut=None):
