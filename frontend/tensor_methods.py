@@ -46,7 +46,9 @@ def _to(self, *args, dtype=None, device=None, tensor=None, other=None, non_block
             is_told, gpu = True, gpu_given("to", a)
     # PyTorch takes non_blocking and copy by position too, last of all.
     copy = copy or len(flags) > 1 and flags[1]
-    here = self if not is_told or gpu is None and not is_elsewhere(self) else _moved(self, gpu)
+    here = self
+    if is_told and (gpu is not None or self._data is None and is_elsewhere(self)):
+        here = _moved(self, gpu)
     result = here if dtype is None else converted(here, dtype)
     return f.clone(self) if copy and result is self else result
 

@@ -324,3 +324,11 @@ def test_the_assembler_takes_the_programs_of_a_step(monkeypatch, tmp_path):
     for text, architecture in texts:
         found = assembled(text, architecture, tmp_path)
         assert found and all(registers <= 128 and spilled <= 32 for registers, spilled in found.values())
+
+
+def test_how_long_calls_take_is_not_tried(gpu):
+    compiled, x = weft.compile(chain), normal(5, 7).cuda()
+    compiled(x)
+    left = compiled._n_left.value
+    compiled(x)
+    assert compiled._n_left.value == left

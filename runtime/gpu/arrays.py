@@ -41,12 +41,13 @@ class GpuArray:
     """Elements of a GPU's memory. `strides` and `offset` count elements of the block that they lie in. `value`: (Trace,
     number) of the value that these elements are to be, or were."""
 
-    __slots__ = ("gpu", "block", "shape", "strides", "offset", "dtype", "value", "__weakref__")
+    __slots__ = ("gpu", "block", "shape", "strides", "offset", "dtype", "value", "is_contiguous", "__weakref__")
     weak = False
 
     def __init__(self, gpu, block, shape, strides, offset, dtype):
         self.gpu, self.block, self.dtype, self.value = gpu, block, dtype, None
         self.shape, self.strides, self.offset = tuple(shape), tuple(strides), offset
+        self.is_contiguous = self.strides == contiguous_strides(self.shape) or self._is_in_order()
 
     @classmethod
     def empty(cls, gpu, shape, dtype):
@@ -70,8 +71,7 @@ class GpuArray:
     def address(self):
         return self.block.address + self.offset * self.dtype.size_bytes
 
-    @property
-    def is_contiguous(self):
+    def _is_in_order(self):
         wanted = contiguous_strides(self.shape)
         return self.size == 0 or all(n == 1 or s == w for n, s, w in zip(self.shape, self.strides, wanted))
 
