@@ -36,7 +36,7 @@ _REFUSED = {
     "cuda": _OTHER_DEVICES, "mps": _OTHER_DEVICES, "xpu": _OTHER_DEVICES, "accelerator": _OTHER_DEVICES,
     "cpu": _OTHER_DEVICES, "mtia": _OTHER_DEVICES, "nn.parallel": _ONE_DEVICE,
     **dict.fromkeys(("_refs", "_prims_common", "_decomp", "_functorch", "_higher_order_ops", "_subclasses"), _INNER),
-    **dict.fromkeys(("_jit_internal", "_tensor", "monitor", "return_types", "utils.weak", "utils.backcompat"), _INNER),
+    **dict.fromkeys(("_tensor", "monitor", "return_types", "utils.weak", "utils.backcompat"), _INNER),
     **dict.fromkeys(("nn.quantized", "nn.quantizable", "nn.qat", "nn.intrinsic"), _DENSE),
     **dict.fromkeys(("backends", "nn.backends", "nn.cpp", "utils.cpp_extension"), _OTHER_DEVICES),
     "jit": _NO_INTERPRETER, "onnx": _NO_INTERPRETER, "fx": _NO_INTERPRETER,

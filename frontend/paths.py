@@ -52,6 +52,7 @@ _TABLE = [
     ("interchange", "utils.dlpack"),
     ("jit", "jit"),
     ("tracers:annotations", "jit.annotations"),
+    ("tracers:jit_internal jit", "_jit_internal"),
     ("tracers:fx", "fx fx.experimental"),
     ("tracers:proxy_tensor", "fx.experimental.proxy_tensor"),
     ("tracers:fake_tensor", "_subclasses _subclasses.fake_tensor"),

@@ -402,3 +402,23 @@ def test_what_a_tensor_lists_is_there_under_the_name_torch_too(without_torch):
         assert [dir(x) for x in tensors] == before
         for x in tensors:
             assert [n for n in dir(x) if n not in ("imag", "grad_dtype") and not hasattr(x, n)] == []
+
+
+def test_what_copies_of_pytorchs_modules_import_of_its_older_compiler():
+    from weft._jit_internal import BroadcastingList2, List, Optional, _overload, boolean_dispatch, ignore
+
+    @_overload
+    def pool(x, size: BroadcastingList2[int], indices: Optional[bool] = None) -> List[int]:
+        return x.amax(0)
+
+    def with_indices(x, size, indices=False):
+        return x.max(0)
+
+    pooled = boolean_dispatch("indices", 2, False, with_indices, pool, "pooling", "pooled")
+    x = weft.tensor([[1.0, 4.0], [3.0, 2.0]])
+    assert pooled.__name__ == "pooled" and ignore(pool) is pool
+    assert pooled(x, 2).tolist() == pooled(x, 2, False).tolist() == [3, 4]
+    assert pooled(x, 2, True)[1].tolist() == pooled(x, 2, indices=True)[1].tolist() == [1, 0]
+    assert weft._jit_internal.Optional is Optional
+    with pytest.raises(AttributeError, match="_jit_internal"):
+        weft._jit_internal.get_origin_of_nothing
