@@ -180,6 +180,15 @@ _LATER = [
     ("nn.data_parallel", "nn.parallel.DistributedDataParallel"),
     ("nn.functional", "celu_ rrelu_ selu_ threshold_"),
     (
+        "overrides",
+        """
+        nn.functional.has_torch_function nn.functional.has_torch_function_unary
+        nn.functional.has_torch_function_variadic nn.functional.handle_torch_function
+        """,
+    ),
+    ("nn.tuples", "nn.functional._pair nn.functional._single nn.functional._triple"),
+    ("tracers", "nn.functional.boolean_dispatch"),
+    (
         "nn.inner_functions",
         """
         affine_grid_generator alpha_dropout_ convolution dropout_ embedding embedding_renorm_ feature_alpha_dropout_
@@ -331,7 +340,12 @@ FAMILY_OF_FUNCTION = {
 # PyTorch has these in-place forms as functions, too.
 FAMILY_OF_FUNCTION |= {name: FAMILY_OF_METHOD[name] for name in ("addmv_", "index_put_")}
 LATER = {name: module for module, names in _LATER for name in names.split()} | FAMILY_OF_FUNCTION
-PATHS = {path: source for source, paths in _TABLE for path in paths.split()}
+# Modules of layers show what PyTorch's happen to import as well.
+PATHS = {
+    path: f"{source} nn.imported" if path.startswith("nn.modules.") else source
+    for source, paths in _TABLE
+    for path in paths.split()
+}
 PARENTS = {path.rpartition(".")[0] for path in PATHS}
 
 

@@ -68,7 +68,7 @@ class _Sizes:
     """BroadcastingList2[int]: an annotation of one number or several."""
 
     def __getitem__(self, kind):
-        return typing.Union[kind, typing.List[kind]]
+        return typing.Union[kind, list[kind]]  # noqa: UP007
 
 
 def _module(name, **contents):

@@ -420,5 +420,31 @@ def test_what_copies_of_pytorchs_modules_import_of_its_older_compiler():
     assert pooled(x, 2).tolist() == pooled(x, 2, False).tolist() == [3, 4]
     assert pooled(x, 2, True)[1].tolist() == pooled(x, 2, indices=True)[1].tolist() == [1, 0]
     assert weft._jit_internal.Optional is Optional
-    with pytest.raises(AttributeError, match="_jit_internal"):
-        weft._jit_internal.get_origin_of_nothing
+
+
+IMPORTED = """
+from weft.nn.modules.linear import NonDynamicallyQuantizableLinear
+from weft.nn.modules.activation import xavier_uniform_, constant_, F, Tensor
+from weft.nn.modules.conv import _pair, _single, _triple, _size_2_t, init
+from weft.nn.modules.module import _addindent
+from weft.nn.modules.rnn import PackedSequence
+from weft.nn.functional import has_torch_function, handle_torch_function, _pair, boolean_dispatch
+from weft.nn.init import _calculate_correct_fan
+"""
+
+
+@pytest.mark.parametrize("line", IMPORTED.split("\n")[1:-1])
+def test_what_modules_of_layers_happen_to_import(line):
+    exec(line, {})
+
+
+def test_what_is_imported_so_is_what_it_is_elsewhere():
+    from weft.nn.modules import activation, linear, module
+
+    assert activation.F is weft.nn.functional and activation.xavier_uniform_ is weft.nn.init.xavier_uniform_
+    assert isinstance(linear.NonDynamicallyQuantizableLinear(2, 3), weft.nn.Linear)
+    assert module._addindent("a\nb", 2) == "a\n  b"
+    assert not weft.nn.functional.has_torch_function((weft.ones(1),))
+    assert weft.nn.init._calculate_correct_fan(weft.ones(2, 3), "fan_in") == 3
+    with pytest.raises((ImportError, AttributeError), match="nonsense"):
+        exec("from weft.nn.modules.conv import nonsense", {})
