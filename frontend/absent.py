@@ -56,9 +56,10 @@ _REFUSED = {
 }  # fmt: skip
 # The same for names of one kind, among functions, methods and optimizers.
 _KINDS_REFUSED = [
-    (r"(is_|to_)?(mkldnn|padded)_?.*|.*_indices_copy|hsp?mm|ssp.*", _DENSE),
+    (r"hsp?mm|sspaddmm_?|smm", "products with a dense matrix are dense: (x @ y).to_sparse(), weft.sparse.addmm"),
+    (r"(is_|to_)?(mkldnn|padded)_?.*|.*_indices_copy|ssp.*", _DENSE),
     (r"(de)?quantize.*|q_.*|QU?Int.*|per_(channel|tensor)_.*|qscheme|int_repr", _DENSE),
-    (r"(indices|values)_copy|saddmm|smm|native_norm|resize_as_sparse_|sparse_resize_.*", _DENSE),
+    (r"(indices|values)_copy|saddmm|native_norm|resize_as_sparse_|sparse_resize_.*", _DENSE),
     (r"choose_qparams_optimized|empty_quantized|bit", _DENSE),
     (r"hash_tensor", "weft has no unsigned integers of 64 bits"),
     (r"batch_norm_stats|profiler_allow_.*", _OTHER_DEVICES),
