@@ -225,3 +225,32 @@ def test_a_kernel_adds_from_the_first_call_on(case, dtype, is_turned, kernels_fr
     with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
         getattr(changed, f"{add}_")(axis, *tensors[1:])
     assert changed.equal(expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int64", "bool", "uint8"])
+def test_what_is_put_often_is_put_as_in_the_first_call(dtype, monkeypatch):
+    """By native code, whose elements are of as many bytes as the type has, or by Python."""
+    monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 8)
+    x = (numbers(6, 5) * 3).to(getattr(weft, dtype))
+    part, rows, each = (numbers(4, 5, seed=1) * 3).to(x.dtype), weft.tensor([0, 2, 2, 5]), places(4, 5, below=6)
+
+    def assign(y):
+        y[rows] = part
+
+    changes = {
+        "assignment": assign,
+        "index_put_": lambda y: y.index_put_((rows,), part),
+        "index_copy_": lambda y: y.index_copy_(0, weft.tensor([3, 1, 0, 2]), part),
+        "scatter_": lambda y: y.scatter_(0, each, part),
+    }
+    for name, change in changes.items():
+        found = []
+        for _ in range(4 * TIMES):
+            y = x.clone()
+            change(y)
+            found.append(y.tolist())
+        assert found == [found[0]] * len(found), name
+        compiled = weft.compile(lambda y, change=change: change(y))
+        y = x.clone()
+        compiled(y)
+        assert y.tolist() == found[0], name

@@ -107,23 +107,25 @@ def _look_up(builder, found):
     return _append(builder, found, eager_kernels.GET)
 
 
-_OF_BYTES = {1: "i8", 4: "i32", 8: "i64"}
+_OF_BYTES = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
 def _append(builder, found, how):
     """The step of a lookup, whose index is known to be within the table."""
     table = found.table
+    size = table.dtype.size_bytes
+    if how == eager_kernels.ADD:
+        element = None if table.dtype is bool_ or table.dtype.is_half else memory_element(table.dtype)
+    else:
+        element = _OF_BYTES.get(size)
     loops = merged_loops(loop for loop in found.loops if loop[0] != 1)
     if (
         len(loops) > N_LOOPS
         or prod(n for n, _ in loops) > (MOST_LOOKUPS if how == eager_kernels.GET else MOST_CHANGES)
-        or how == eager_kernels.ADD
-        and (table.dtype is bool_ or table.dtype.is_half)
+        or element is None
     ):
         return False
     loops = [(1, (0, 0, 0))] * (N_LOOPS - len(loops)) + loops
-    size = table.dtype.size_bytes
-    element = memory_element(table.dtype) if how == eager_kernels.ADD else _OF_BYTES[size]
     builder.append_step(
         kind=ROUTINE,
         routine=kernels.lookup_address(how, element, found.size == 1),
