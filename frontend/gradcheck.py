@@ -19,9 +19,12 @@ from .runtime.eager import engine
 from .runtime.eager.node import edge_of
 from .runtime.eager.sparse_cotangents import WrongLayout
 from .runtime.state.modes import enable_grad
+from .runtime.state.random import default_generator
 from .runtime.state.tensor import Tensor, tensor_of
+from .shaping import stack
 
 _through_values = later("sparse.checks:through_values")
+_vmap = later("vmapping:vmap")
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
@@ -54,8 +57,9 @@ def gradcheck(
     GradcheckError says where they do not agree, unless raise_exception is False: then the result is False. nondet_tol:
     how much two backward passes may differ. check_forward_ad: check the tangents of forward mode (autograd.forward_ad)
     too. check_undefined_grad: check that hooks and the backward of Functions take None, for outputs that have no
-    gradient, like zeros, and that no tangent is like one of zeros. fast_mode and the options about batches change
-    nothing.
+    gradient, like zeros, and that no tangent is like one of zeros. check_batched_grad, check_batched_forward_grad:
+    check that derivatives are the same for rows of a batch in func.vmap, which those that draw random numbers or keep
+    count of their calls are not. fast_mode changes nothing.
     """
     if not (check_forward_ad or check_backward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
@@ -67,6 +71,10 @@ def gradcheck(
             _check_missing_cotangents(func, inputs)
         if check_forward_ad and check_undefined_grad:
             _check_zero_tangents(func, inputs, [x for x in inputs if isinstance(x, Tensor) and x.requires_grad])
+        if check_batched_forward_grad:
+            _check_tangents_of_rows(func, inputs)
+        if check_batched_grad and check_backward_ad:
+            _check_gradients_of_rows(func, inputs)
     except (GradcheckError, WrongLayout):
         if raise_exception:
             raise
@@ -124,6 +132,7 @@ def gradgradcheck(
         raise_exception=raise_exception,
         nondet_tol=nondet_tol,
         check_undefined_grad=check_undefined_grad,
+        check_batched_grad=check_batched_grad,
         check_forward_ad=check_fwd_over_rev,
         check_backward_ad=check_rev_over_rev,
     )
@@ -370,3 +379,51 @@ def _check_zero_tangents(func, inputs, leaves):
             shown = [np.zeros(()) if t is None else t.detach().numpy() for t in (one, other)]
             if not np.allclose(*shown, equal_nan=True):
                 raise GradcheckError(f"Expected a missing tangent to be like one of zeros, but output {k} has another")
+
+
+# --- rows of a batch --------------------------------------------------------------------------------------------------
+def _check_gradients_of_rows(func, inputs):
+    leaves = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
+    with enable_grad():
+        outputs = [out for out in _outputs(func, inputs) if out.requires_grad]
+    for k, out in enumerate(outputs):
+
+        def gradients(cotangent, out=out):
+            return _or_zeros(_gradients([out], leaves, [cotangent]), leaves)
+
+        _check_rows(gradients, out, f"of output {k}")
+
+
+def _check_tangents_of_rows(func, inputs):
+    for k, leaf in enumerate(inputs):
+        if isinstance(leaf, Tensor) and leaf.requires_grad:
+            others = [x.detach() if isinstance(x, Tensor) and x is not leaf else x for x in inputs]
+            outputs = [out.detach() for out in _outputs(func, inputs)]
+
+            def tangents(row, leaf=leaf, others=others, outputs=outputs):
+                return _or_zeros(_tangents(func, others, {id(leaf): row}), outputs)
+
+            _check_rows(tangents, leaf, f"with respect to input {k}, computed with forward mode")
+
+
+def _or_zeros(found, like):
+    return tuple(zeros_like(x) if g is None else g.detach() for g, x in zip(found, like))
+
+
+def _check_rows(derivatives, like, words):
+    """What a function gives for two rows in vmap must be what it gives for each of them."""
+    rows = [randn_like(like.detach()) for _ in range(2)]
+    expected = [stack(column) for column in zip(*map(derivatives, rows))]
+    batch, before = stack(rows), default_generator.__getstate__()[1]
+    found = _vmap(derivatives, randomness="different")(batch)
+    if default_generator.__getstate__()[1] != before:
+        raise GradcheckError(
+            f"While computing batched gradients, got: vmap: We do not yet support calling random operations inside of "
+            f"vmap: the derivative {words} draws random numbers"
+        )
+    for one, other in zip(found, expected):
+        if not np.allclose(one.detach().numpy(), other.detach().numpy(), equal_nan=True):
+            raise GradcheckError(
+                f"gradcheck or gradgradcheck failed while testing batched gradient computation: the derivative {words} "
+                f"is {one} in vmap, and {other} row by row"
+            )

@@ -172,3 +172,69 @@ def test_a_missing_gradient_is_like_zeros():
     assert gradcheck(AlwaysOne.apply, (x,), check_undefined_grad=False)
     with pytest.raises(GradcheckError, match="Expected all inputs to have undefined or zero grads"):
         gradcheck(AlwaysOne.apply, (x,))
+
+
+class Drawing(weft.autograd.Function):
+    """x * 2, whose derivatives draw numbers, and have nothing of them."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2 + 0 * weft.randn_like(g)
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        return tangent * 2 + 0 * weft.randn_like(tangent)
+
+
+class Counting(weft.autograd.Function):
+    """x * 2, whose derivative is for the first calls only."""
+
+    calls, most = 0, 1000
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        Counting.calls += 1
+        return g * (2 if Counting.calls <= Counting.most else 3)
+
+
+def test_derivatives_are_the_same_for_rows_of_a_batch():
+    x, w = leaf(2, 3), leaf(3, 2)
+    for batched in (False, True):
+        assert gradcheck(
+            lambda x, w, n: ((x @ w) * n, x.sin().sum(), w * 1),
+            (x, w, 3),
+            check_batched_grad=batched,
+            check_forward_ad=True,
+            check_batched_forward_grad=batched,
+        )
+    assert gradgradcheck(lambda x: x.exp() * x, (leaf(2),), check_batched_grad=True)
+
+
+@pytest.mark.parametrize(
+    "option", [{"check_batched_grad": True}, {"check_forward_ad": True, "check_batched_forward_grad": True}]
+)
+def test_derivatives_that_draw_numbers_are_not_for_batches(option):
+    assert gradcheck(Drawing.apply, (leaf(2),), check_forward_ad=True)
+    with pytest.raises(RuntimeError, match="vmap: We do not yet support calling random operations inside of vmap"):
+        gradcheck(Drawing.apply, (leaf(2),), **option)
+    assert not gradcheck(Drawing.apply, (leaf(2),), raise_exception=False, **option)
+
+
+def test_a_derivative_that_is_another_in_vmap_is_found():
+    def check(**options):
+        Counting.calls = 0
+        return gradcheck(Counting.apply, (leaf(2),), **options)
+
+    assert check()
+    # All that is asked without batches, and of these the first two.
+    Counting.most = Counting.calls + 2
+    with pytest.raises(GradcheckError, match="failed while testing batched gradient.*of output 0 is"):
+        check(check_batched_grad=True)

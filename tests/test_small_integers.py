@@ -215,3 +215,13 @@ def test_numbers_at_the_edges():
                 found, expected = (getattr(x, name_of_op)(n).tolist() for x in (ours, theirs))
                 assert found == expected, (name, n, name_of_op)
             assert (ours // (n | 1)).tolist() == (theirs // (n | 1)).tolist()
+
+
+@pytest.mark.parametrize("shift", ["__lshift__", "__rshift__", "bitwise_left_shift", "bitwise_right_shift_"])
+def test_bools_are_not_shifted(shift):
+    """As in PyTorch. They have no places; a number makes integers of them."""
+    x = weft.tensor([True, False, True])
+    for call in (lambda x: getattr(x, shift)(x), weft.compile(lambda x: getattr(x, shift)(x))):
+        with pytest.raises(NotImplementedError, match="not implemented for bool operands"):
+            call(x.clone())
+    assert (x << 1).tolist() == [2, 0, 2] and (weft.tensor([1, 2, 3]) << x).tolist() == [2, 2, 6]

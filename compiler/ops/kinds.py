@@ -4,7 +4,7 @@ from .. import dtypes
 from ..dtypes import bool_, result_type
 from ..kernels.loop import Elementwise
 from ..shapes import broadcast_shapes
-from .table import Meta, Op, OpError, register
+from .table import Meta, NotForType, Op, OpError, register
 
 _ELEMENTWISE = Elementwise()
 
@@ -67,8 +67,8 @@ def no_bool(name):
     return checked
 
 
-def integers_only(name):
-    """The arithmetic rule for integers and bools."""
+def integers_only(name, bools=True):
+    """The arithmetic rule for integers and bools, or for integers alone."""
 
     def checked(operands, default_float):
         """integers and bools; the result has the type that its operands promote to."""
@@ -76,6 +76,8 @@ def integers_only(name):
         if common.is_differentiable:
             given = " and ".join(o.dtype.name for o in operands)
             raise OpError(f"{name}: needs integer or bool operands, got {given}; convert with .long() first")
+        if common is bool_ and not bools:
+            raise NotForType(f"{name}: not implemented for bool operands; convert them with .long() first")
         return (common,) * len(operands), common
 
     return checked

@@ -185,7 +185,7 @@ def _shift(name, evaluate, lower, **facts):
     return elementwise(
         name,
         2,
-        integers_only(name),
+        integers_only(name, bools=False),
         evaluate=evaluate,
         lower=lower,
         samples=lambda: [Sample((samples.integers(0, (2, 3)), samples.integers(1, (3,), 0, 5)))],
