@@ -424,3 +424,39 @@ def test_loops_made_at_random(seed):
         given = arguments(n)
         eager, found = run(*given), f(*given)
         assert bits([t for t in found if t is not None]) == bits([t for t in eager if t is not None]), n
+
+
+# --- the first length of a long loop ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("make", [rnn, outputs_in_a_list, batch_first])
+def test_the_first_length_of_a_long_loop_is_compiled_with_loops(make):
+    run, arguments = make()
+    compiled = weft.compile(run)
+    for n in (150, 150, 150, 170):
+        given = arguments(n)
+        assert bits(compiled(*given)) == bits(run(*given))
+    first = compiled.recordings[0].programs[0]
+    assert first.meta["has_loops"] and first.of_many is None
+    assert programs_of(compiled)[0] == 1
+
+
+def test_a_long_loop_is_differentiated_after_the_call():
+    w, u = parameters((4, 6), (6, 6))
+
+    def run(x):
+        h = weft.zeros(3, 6)
+        for t in range(len(x)):
+            h = weft.tanh(x[t] @ w + h @ u)
+        return h.square().sum(), h
+
+    compiled = weft.compile(run)
+    for k in range(5):
+        x = weft.randn(160, 3, 4)
+        found = []
+        for function in (compiled, run):
+            loss, h = function(x)
+            first = weft.autograd.grad(loss if k % 2 else loss + h.sum(), [w, u], create_graph=k == 3)
+            found.append(first)
+            if k == 3:
+                found[-1] = (*first, *weft.autograd.grad(first[0].square().sum(), [w, u]))
+        assert bits(found[0]) == bits(found[1])
+    assert compiled.recordings[0].programs[0].meta["has_loops"]

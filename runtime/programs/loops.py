@@ -3,8 +3,9 @@
     for t in range(x.shape[0]):
         h = torch.tanh(x[t] @ w + h @ u)
 
-Each length is another recording, and its first one has a program of its own. When a stretch comes that differs from
-one before in how often it repeats itself, its graph, the backward included, is written with loops (compiler/roll.py).
+Each length is another recording, and its first one has a program of its own: of the graph as it was recorded, or, where
+writing out all steps would take long, with loops (compiler/roll.py). When a stretch comes that differs from one before
+in how often it repeats itself, its graph, the backward included, is written with loops too.
 Such graphs of different lengths differ in nothing but numbers, and what holds for stretches that differ in numbers
 (sizes.py) holds for them: numbers that are affine functions of one n become extents known at run time, and the program
 serves every n for which its guards hold and of whose graph the text is the known one, character for character.
@@ -20,6 +21,7 @@ from typing import NamedTuple
 from ...compiler.extent import Fixed, Scope, is_open
 from ...compiler.graph import Graph, Value
 from ...compiler.ops import OWN
+from ...compiler.ops.rolled import ROLLED
 from ...compiler.periods import repeated
 from ..code import jit
 from .program import linked, load_code
@@ -30,6 +32,10 @@ LEAST_STEPS = 3
 # So many stretches of one form may differ in more than numbers, one after the other, before no more are tried. How many
 # forms are known, and Families of one form.
 _MOST_TRIES, _MAX_FORMS, _MAX_FAMILIES = 4, 16, 4
+# Where so many ops repeat others, loops are written as loops from the first length on: each op that is written out takes
+# a millisecond to compile, and programs run as fast. Steps of nothing but these kinds of ops are written out: they are
+# one kernel then, and what they hand on stays in registers.
+_LONG, _FUSED = 400, {"elementwise", "view", "source"}
 
 
 class Loops:
@@ -42,13 +48,14 @@ class Loops:
         """The program of a stretch, if one for several lengths can be; else None. roll() gives its graph, and what is
         said of that (record/build_loops.py), or None. `what`: of several programs of a stretch, which."""
         with jit.compiling:
-            key, counts = _form_of(stretch.steps if is_differentiated else stretch.built, (is_differentiated, what))
+            steps = stretch.steps if is_differentiated else stretch.built
+            key, counts, n_repeated = _form_of(steps, (is_differentiated, what))
             if not counts:
                 return None
             form = self.forms[key] = self.forms.pop(key, None) or _Form()
             while len(self.forms) > _MAX_FORMS:
                 del self.forms[next(iter(self.forms))]
-            return form.load(counts, roll)
+            return form.load(counts, roll, n_repeated >= _LONG)
 
     def load_backward(self, stretch, rolled, what):
         """That of what reads what such a program has saved, which no other way to compile knows."""
@@ -62,14 +69,15 @@ class Loops:
 
 
 def _form_of(steps, what):
-    """(a number for what steps do, without how often; how often they do what they repeat)"""
+    """(a number for what steps do, without how often; how often they do what they repeat; how many of them do)"""
     tokens = [step.op if isinstance(step.op, str) else step.op.name for step in steps if step.op is not INPUT]
-    parts, counts, at = [], [], 0
+    parts, counts, at, n_repeated = [], [], 0, 0
     for start, period, count in repeated(tokens, LEAST_STEPS):
+        n_repeated += period * count
         parts += [*tokens[at:start], tuple(tokens[start : start + period])]
         counts.append(count)
         at = start + period * count
-    return hash((what, *parts, *tokens[at:])), tuple(counts)
+    return hash((what, *parts, *tokens[at:])), tuple(counts), n_repeated
 
 
 class _Form:
@@ -80,11 +88,14 @@ class _Form:
     def __init__(self):
         self.sample, self.families, self.n_tries, self.refusal, self.is_closed = None, [], 0, None, False
 
-    def load(self, counts, roll):
+    def load(self, counts, roll, is_long):
         is_new = self.sample is None or self.sample[1] == counts
-        if self.is_closed or (is_new and not self.families):
-            self.sample = self.sample or (roll, counts)
+        if self.is_closed:
             return None
+        if is_new and not self.families:
+            self.sample = self.sample or (roll, counts)
+            rolled = roll() if is_long else None
+            return _exact(rolled) if rolled is not None and _has_kernels(rolled.graph) else None
         began = time.perf_counter()
         rolled = roll()
         if rolled is None:
@@ -129,6 +140,12 @@ class _Form:
 
     def refuse(self, reason):
         self.refusal, self.is_closed, self.sample, self.families = reason, True, None, []
+
+
+def _has_kernels(graph):
+    """Whether a step of a loop is more than a part of a kernel."""
+    bodies = [v.attributes["body"].graph for v in graph.values if v.op is ROLLED]
+    return any(v.op.kind not in _FUSED for body in bodies for v in body.values if v.operands)
 
 
 def _linked(rolled, meta, code, numbers, began):
