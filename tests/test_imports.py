@@ -55,6 +55,8 @@ CTYPES = {
     "runtime/replay/native_methods.py": "fills in words that native functions read",
     "runtime/replay/native_in_place.py": "fills in words that native functions read",
     "runtime/replay/native_operators.py": "fills in words that native functions read",
+    "runtime/code/lookups.py": "calls kernels that add at computed places through their address",
+    "runtime/replay/many_outside.py": "fills in words that native functions read",
     "runtime/code/packing.py": "asks for the address of a C function",
     "runtime/code/vector_calls.py": "makes a class whose objects hold the address of a C function",
     "runtime/state/aligned.py": "asks for the address of an array's elements",

@@ -41,8 +41,7 @@ _ARENA, SCALARS, _POOL, FIRST_SYMBOL_WORD = 0, 1, 2, 3
 # While steps are collected nobody knows how many symbols come before the arrays, so arrays are numbered from here.
 _ARRAYS = 1 << 32
 _BODY = [("closure", PTR), ("rank", I64), ("size", I64), ("number", I64), ("scratch", PTR)]
-_SCRATCH_ALIGNMENT = LINE_BYTES
-_NULL = Reg("null", PTR)
+_SCRATCH_ALIGNMENT, _NULL = LINE_BYTES, Reg("null", PTR)
 # More pointers than this are copied into the closure by a loop.
 _MANY_POINTERS = 128
 
@@ -152,8 +151,7 @@ class Program:
         the kernels is made without LLVM's optimizations then: they take a fifth of its time and win nothing there."""
         self.module, self.n_inputs, self.team, self.is_awaited = module, n_inputs, team, is_awaited
         self.kernels, self.names, self.symbols, self.tables = {}, {}, {}, {}
-        self.steps = []
-        self.slots = {}
+        self.steps, self.slots = [], {}
         self.n_waits = 0
         self.lock = None
 
@@ -173,14 +171,12 @@ class Program:
         return name
 
     def named(self, kernel):
-        """(the name of its function, how many bytes on each of its parameters begins)"""
-        # One kernel object for equal groups is the rule; its text is looked at once.
+        """(the name of its function, how many bytes on each parameter begins), found once: equal groups have one."""
         if id(kernel) not in self.names:
             kept, shifts = shifted(kernel)
             text = str(kept)
             if text not in self.kernels:
-                self.kernels[text] = f"k{len(self.kernels)}"
-                emit_kernel(self.module, kept, self.kernels[text])
+                emit_kernel(self.module, kept, self.kernels.setdefault(text, f"k{len(self.kernels)}"))
             self.names[id(kernel)] = self.kernels[text], shifts
         return self.names[id(kernel)]
 
@@ -217,8 +213,9 @@ class Program:
 
     def call_units(self, symbol, places, n_units, sizes, scratch, cut=None):
         """Call a routine that works in units, on the operands and the result at `places`."""
-        operands = self.operands(places, scratch, cut)
-        self.steps.append(UnitStep(self.symbol(symbol), n_units, tuple(sizes), cut, operands))
+        self.steps.append(
+            UnitStep(self.symbol(symbol), n_units, tuple(sizes), cut, self.operands(places, scratch, cut))
+        )
         return f"weft_{symbol}"
 
     def inner(self, n_inputs):

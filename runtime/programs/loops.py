@@ -32,9 +32,9 @@ LEAST_STEPS = 3
 # So many stretches of one form may differ in more than numbers, one after the other, before no more are tried. How many
 # forms are known, and Families of one form.
 _MOST_TRIES, _MAX_FORMS, _MAX_FAMILIES = 4, 16, 4
-# Where so many ops repeat others, loops are written as loops from the first length on: each op that is written out takes
-# a millisecond to compile, and programs run as fast. Steps of nothing but these kinds of ops are written out: they are
-# one kernel then, and what they hand on stays in registers.
+# Where so many ops repeat others, loops are written as loops from the first length on: each op that is written out
+# takes a millisecond to compile, and programs run as fast. Steps of nothing but these kinds of ops are written out:
+# they are one kernel then, and what they hand on stays in registers.
 _LONG, _FUSED = 400, {"elementwise", "view", "source"}
 
 
