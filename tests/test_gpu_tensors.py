@@ -202,6 +202,17 @@ def _saved(x, path):
     return weft.load(path)["x"]
 
 
+def test_a_module_comes_back_while_a_compiled_call_may_be_differentiated(gpu):
+    """Whose node is told of memory that changes behind its back."""
+    weights = weft.randn(3, requires_grad=True)
+    compiled = weft.compile(lambda x: (x * weights).sum())
+    losses = [compiled(weft.randn(3)) for _ in range(5)]
+    net = nn.Linear(4, 3).to("cuda")
+    assert net.cpu().weight.device.type == "cpu"
+    losses[-1].backward()
+    assert weights.grad is not None
+
+
 def test_a_module_goes_there_as_the_same_parameters(gpu):
     net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
     before, values = list(net.parameters()), {k: v.clone() for k, v in net.state_dict().items()}

@@ -209,8 +209,8 @@ class Tensor(metaclass=TensorType):
         storage.shared_by(lent)
 
     def tell_readers(self):
-        """Before an in-place change: if not all who see the memory would see a version change, readers are told."""
-        if self._storage is not None and self._storage.changes is not None:
+        """Before an in-place change: if not all who see an array's memory would see a new version, readers are told."""
+        if self._data is not None and self._storage is not None and self._storage.changes is not None:
             for reader in [reference() for reference in readers]:
                 if reader is not None:
                     reader.before_silent_change(self)
