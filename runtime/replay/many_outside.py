@@ -181,7 +181,8 @@ class Plan:
     # --- its native twin ----------------------------------------------------------------------------------------------
     def count_done(self, in_python):
         self._n_done += 1
-        if self._n_done == self._base.DONE_BEFORE_NATIVE and self.enter(self.numbers):
+        is_due = self.native is None and self._n_done >= self._base.DONE_BEFORE_NATIVE
+        if is_due and self.numbers is not None and self.enter(self.numbers):
             try:
                 native = self._base.taken_over(self._present, (self.program, self.sources, self.positions), in_python)
                 if native is not None:
