@@ -20,9 +20,9 @@ test: $(VENV)/test
 # references, knows where objects keep what, runs between two bytecodes, reads bytecode, or shares the interpreter's
 # lock; not what ops and kernels compute, and not the tools around the library. What calls that lies over these is tried
 # in turns, a third of the files on each release; all on one by `make test-interpreter PYTHON=python3.12 VENV=.venv-3.12`.
-ON_EACH = attribute_kinds background closed_nodes data_attribute eager_native* exposed_memory interpreters \
+ON_EACH = attribute_kinds background closed_nodes data_attribute eager_native* exit exposed_memory interpreters \
 	interrupt* iterables jit memory_guards native_* nested_calls onlookers pickling positions_that_move precedence \
-	prepared_* reader_threads reference references threads translate* workers
+	prepared_* reader_threads reference references threads translate* whole_calls_on_objects workers
 IN_TURNS = autograd_* compiled_* data_of_views default_dtype eager_[!n]* errors explain_replay frozen_leaves \
 	optim_steady replayed_* update_rules
 # What takes long because much is compiled, by passes that are the same everywhere.

@@ -54,7 +54,7 @@ def small(library):
     batch, image, kernel = make(2, 3, 3), make(1, 1, 3, 3), make(1, 1, 2, 2)
     mask, positive = a > 0, a.abs() + 0.5
     places, classes = library.tensor([[0, 1, 2], [2, 0, 1], [1, 2, 0]]), library.tensor([2, 0, 1])
-    target, buffer = make(3, 3), make(3, 3)
+    target, buffer, spectrum = make(3, 3), make(3, 3), library.complex(a, b)
     exact = {
         "a - 1": lambda: a - 1,
         "1 / a": lambda: 1 / a,
@@ -71,6 +71,12 @@ def small(library):
         "zeros_like": lambda: library.zeros_like(a),
         "full": lambda: library.full((3, 3), 2.0),
         "arange": lambda: library.arange(9),
+        "arange of floats": lambda: library.arange(0.0, 1.0, 0.125),
+        "diag of a vector": lambda: library.diag(v),
+        "unique of integers": lambda: places.unique(return_counts=True),
+        "product of complex": lambda: spectrum * spectrum,
+        "unfold": lambda: f.unfold(image, 2),
+        "data_ptr": lambda: a.data_ptr(),
         "linspace": lambda: library.linspace(0, 1, 9),
         "eye": lambda: library.eye(3),
         "rand": lambda: library.rand(3, 3),
@@ -181,13 +187,27 @@ def large(library):
     classes, order = library.tensor(rng.integers(0, n, n)), library.tensor(rng.permutation(n))
     whole, mask = library.tensor(rng.integers(0, 1000, (n, n))), b > 0
     target, image = make(n, n), make(4, 16, 125, 125)
-    log = f.log_softmax(x, 1)
+    log, weights, leaves = f.log_softmax(x, 1), x.abs() + 0.1, [make(n, 20, grad=True) for _ in range(50)]
 
     def backward(make):
         r.grad = None
         make(r).backward(x)
 
+    def joined():
+        for part in leaves:
+            part.grad = None
+        library.cat(leaves, 1).backward(x)
+
     return {
+        "cat of 50 leaves, and backward": joined,
+        "x[:, ::2] = 1, 1M": lambda: target.__setitem__((slice(None), slice(None, None, 2)), 1.0),
+        "x[:, 0] = v, 1M": lambda: target.__setitem__((slice(None), 0), flat[:n]),
+        "fill_ of a transposed, 1M": lambda: target.t().fill_(1.0),
+        "add_ of a multiple, 1M": lambda: target.add_(b, alpha=0.0),
+        "kthvalue, 1M": lambda: flat.kthvalue(n * n // 3),
+        "unique, 1M": lambda: whole.unique(return_counts=True),
+        "multinomial, 1M": lambda: library.multinomial(weights, 1),
+        "multinomial with replacement, 10k": lambda: library.multinomial(weights[:10].flatten(), 10 * n, True),
         "cat of 10 chunks, and backward": lambda: backward(lambda r: library.cat(r.chunk(10))),
         "cat of 50 parts, and backward": lambda: backward(lambda r: library.cat(r.split(20, 1), 1)),
         "half and back, and backward": lambda: backward(lambda r: r.half().float()),

@@ -6,15 +6,17 @@ They use the emitters of compiled kernels (op table, emit/reduce.py), so results
 
 from contextlib import ExitStack
 
-from .dtypes import bool_, element_of
+from .dtypes import bool_, element_of, float32
 from .emit.builder import I64, PTR, Builder, Module, Reg, Type
+from .emit.draw_order import emit_draw_order
 from .emit.gemm import emit_gemm
 from .emit.gemv import emit_gemv
 from .emit.grid_product import emit_grid_product
-from .emit.halves import Half, half_in_memory
+from .emit.halves import FLOAT16, Half, half_in_memory, widened_together
 from .emit.product_batch import emit_product_batch
 from .emit.reduce import reduce_columns, reduce_row
 from .kernels.library import ROUTINES
+from .ops.table import Meta
 from .target import WIDEST
 
 # Column sums take this many vectors of columns at once, then single ones.
@@ -30,7 +32,7 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=F
     The table holds the addresses of the operands, which have the types `dtypes`, then of the result. `single` says for
     each operand, if for any, whether it is one ELEMENT of its type for all, or one NUMBER, an f64 that is converted to
     its type, or STRIDED: then the table says after the result, in the operand's place, how many elements apart they
-    are. None is for elements in a row.
+    are. None is for elements in a row. One more STRIDED at the end says the same of the result.
 
     in_rows: for every row of two loops, of which the table says after the places of these strides, the outer one first:
     its extent, and how many bytes one turn moves each of the addresses.
@@ -39,9 +41,11 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=F
 
     lying: the types of the operands and of the result in memory, where floats of 16 bits are among them: these are
     computed with as float32. A NUMBER is rounded to such a type."""
-    module = Module(target)
+    module = _module_of([op], target, lying)
     elements = [element_of(d) for d in dtypes]
-    lanes = min(_lanes(e, target) for e in elements)
+    # A vector of truths in a row is as long in memory as one of anything else.
+    are_bytes = not any(single) and _is_of_truths(op, dtypes, attributes)
+    lanes = target.lanes_of_truths if are_bytes else min(_lanes(e, target) for e in elements)
     b = Builder(module, "weft_kernel", [("table", PTR), ("n", I64)])
     table, n = b.arguments
     count, checks = len(elements), looks_at(op, dtypes)
@@ -53,6 +57,7 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=F
     if checks:
         b.store(b.const(0, I64), pointers[-1])
     *memory, into = [half_in_memory(d) for d in lying] or [None] * (count + 1)
+    apart = strides[count] if len(single) > count else None
 
     def row(pointers):
         operands = zip(pointers, elements, single, strides, memory)
@@ -62,13 +67,14 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=F
             operands, fails = [one(j, mask) for one in given], {}
             if checks:
                 fails["fail"] = lambda bad: _note(b, bad, mask, pointers[-1])
-            _store(b, op.lower(b, *operands, **fails, **attributes), pointers[count], j, mask, into)
+            operands = _widened(b, operands, memory)
+            _store(b, op.lower(b, *operands, **fails, **attributes), pointers[count], j, mask, into, apart)
             return []
 
         reduce_row(b, n, lanes, [], body)
 
     if in_rows:
-        first, n_words = n_places + count, n_places + 1
+        first, n_words = n_places + len(single), n_places + 1
         outer, inner = ([word(at + k) for k in range(n_words)] for at in (first, first + n_words))
         with b.loop(0, outer[0], 1) as i:
             starts = _moved(b, pointers, i, outer[1:])
@@ -78,6 +84,21 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=F
         row(pointers)
     b.finish()
     return str(module)
+
+
+def _is_of_truths(op, dtypes, attributes):
+    """Whether the op makes truths of truths."""
+    if not all(d is bool_ for d in dtypes):
+        return False
+    return op.infer([Meta((), d) for d in dtypes], attributes, float32).dtype is bool_
+
+
+def _module_of(ops, target, lying=()):
+    """A module of one kernel, of these ops on elements. To convert floats of 16 bits takes longer than to read them."""
+    module = Module(target)
+    if all(op.cost != "function" for op in ops) and not lying:
+        module.mostly_move.add("weft_kernel")
+    return module
 
 
 def looks_at(op, dtypes):
@@ -169,7 +190,7 @@ def rule_text(given, steps, written, target=WIDEST):
     given: (type, what of `single` it is) of what the table holds the addresses of. steps: (op, attributes, types that
     it computes with, numbers of its operands); values are numbered from what is given on. written: (number of a value,
     which of the given it is written over): a vector of all that is given was read before."""
-    module = Module(target)
+    module = _module_of([op for op, *_ in steps], target)
     elements = [element_of(d) for d, _ in given] + [element_of(d) for _, _, types, _ in steps for d in types]
     lanes = min(_lanes(e, target) for e in elements)
     b = Builder(module, "weft_kernel", [("table", PTR), ("n", I64)])
@@ -207,7 +228,7 @@ _BOOL = Half(lambda b, x: x, None, "i8")
 
 def routine_text(stem, element, target=WIDEST):
     """The routine that programs and eager mode call by this stem: "gemm", "gemv", "grid", or an op's (ROUTINES); or
-    "products", which calls the first two for a batch."""
+    "products", which calls the first two for a batch; or "draw_order", which permutations are made with."""
     module = Module(target)
     products = {"gemm": emit_gemm, "gemv": emit_gemv}
     if stem in products:
@@ -216,6 +237,8 @@ def routine_text(stem, element, target=WIDEST):
         emit_product_batch(module)
     elif stem == "grid":
         emit_grid_product(module, element)
+    elif stem == "draw_order":
+        emit_draw_order(module)
     else:
         ROUTINES[stem].emit(module, element)
     return str(module)
@@ -237,9 +260,9 @@ def _load(b, pointer, j, element, lanes, mask, half=None):
 
 
 def _given(b, pointer, element, lanes, one, stride=None, half=None):
-    """A function that gives an operand's vector from element j on."""
+    """A function that gives an operand's vector from element j on; of 16 bits as in memory, if it is no splat."""
     if one is None:
-        return lambda j, mask: _load(b, pointer, j, element, lanes, mask, half)
+        return lambda j, mask: _load(b, pointer, j, half.memory if half else element, lanes, mask)
     if one == STRIDED:
         return _strided(b, pointer, element, lanes, stride, half)
     if one == NUMBER:
@@ -251,20 +274,42 @@ def _given(b, pointer, element, lanes, one, stride=None, half=None):
     return lambda j, mask: loaded
 
 
+def _widened(b, operands, halves):
+    """The operands as they are computed with."""
+    widths = [half if x.type.element == "i16" else None for x, half in zip(operands, halves)]
+    together = [x for x, half in zip(operands, widths) if half is FLOAT16]
+    found = iter(widened_together(b, together) if together else ())
+    each = zip(operands, widths)
+    return [next(found) if half is FLOAT16 else half.widened(b, x) if half else x for x, half in each]
+
+
 def _strided(b, pointer, element, lanes, stride, half):
     t = Type("i16" if half else _memory(element), lanes)
 
     def load(j, mask):
-        index = b.add(b.iota(Type("i64", lanes)), b.splat(j if isinstance(j, Reg) else b.i64(j), lanes))
-        x = b.gather(pointer, b.mul(index, stride), t, mask)
-        return b.convert(half.widened(b, x) if half else x, element)
+        x = b.gather(pointer, _apart(b, j, stride, lanes), t, mask)
+        return x if half else b.convert(x, element)
 
     return load
 
 
-def _store(b, x, pointer, j, mask, half=None):
+def _apart(b, j, stride, lanes):
+    """How many elements from the first one those from j on are."""
+    index = b.add(b.iota(Type("i64", lanes)), b.splat(j if isinstance(j, Reg) else b.i64(j), lanes))
+    return b.mul(index, stride)
+
+
+def _store(b, x, pointer, j, mask, half=None, stride=None):
     x = half.narrowed(b, b.convert(x, "f32")) if half else b.convert(x, _memory(x.type.element))
-    b.store(x, b.offset(pointer, j, x.type.element_bytes), mask)
+    if stride is None:
+        b.store(x, b.offset(pointer, j, x.type.element_bytes), mask)
+    elif mask is not None:
+        b.scatter(x, pointer, _apart(b, j, stride, x.type.lanes), mask)
+    else:
+        places = _apart(b, j, stride, x.type.lanes)
+        for k in range(x.type.lanes):
+            place = b.offset(pointer, b.extract(places, k), x.type.element_bytes)
+            b.store(b.extract(x, k), place)
 
 
 def _inner(module, op, element, half):

@@ -27,6 +27,7 @@ from .polynomial import divided, evaluate, polynomial_text, value_of, without
 
 # Sizes 0 and 1 mean other things (nothing, broadcasting); they are always compiled for.
 LEAST = 2
+_LITTLE = 1 << 16  # by which an upper bound may exceed twice what is there
 _MARKED = "⟦([^⟧]*)⟧"
 _COMPARISONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq}
 
@@ -50,6 +51,8 @@ class Scope:
     def __init__(self, number):
         self.numbers = dict(number) if isinstance(number, dict) else {"n": number}  # what every unknown is now
         self.quotients = {}  # unknown -> (terms, divisor) it is the whole quotient of
+        self.bounds = {}  # (term, whether it is added) -> what it is never less than
+        self.known = {}  # (terms, comparison with 0) -> what holds for every n
         self.guards = {}  # (text, comparison with 0) -> the answer
         self.typical = None  # what every unknown is where times are estimated, if that is not this call
         self.is_asked = True  # whether == asks about this call; else it tells what is equal for every n
@@ -92,6 +95,13 @@ class Scope:
             return True
         terms, _ = self.quotients[unknown]
         return all(c > 0 for term, c in terms.items() if term) and all(map(self.grows, sum(terms, ())))
+
+    def least(self, unknown):
+        """What an unknown that grows is never less than."""
+        if unknown not in self.quotients:
+            return LEAST
+        terms, divisor = self.quotients[unknown]
+        return value_of(terms, {u: self.least(u) for u in sum(terms, ())}) // divisor
 
     def quotient(self, terms, divisor):
         """The unknown for terms // divisor; its text."""
@@ -305,13 +315,16 @@ def identical(x, y):
 
 
 def upper(x, y):
-    """max(x, y), or where that depends on n, something that neither exceeds."""
+    """max(x, y), or where that depends on n, something that neither exceeds, without what is subtracted. Where that is
+    much, as in n (200 - n) (200 - n), which is larger is asked about this n."""
     if not (is_open(x) or is_open(y)):
         return max(x, y)
     mine, other = _terms(x), _terms(y)
     most = {unknowns: max(mine.get(unknowns, 0), other.get(unknowns, 0)) for unknowns in {**mine, **other}}
     scope = (x if is_open(x) else y).scope
-    return _made(scope, most, scope.number_of(most))
+    if (number := scope.number_of(most)) > 2 * max(_now(x), _now(y)) + _LITTLE:
+        return y if x < y else x
+    return _made(scope, most, number)
 
 
 def may_be_less(x, y):
@@ -418,19 +431,25 @@ def _least(scope, terms):
     """A number that the terms are never less than; None if none was found. What grows with every unknown is least where
     they are. Otherwise quotients are estimated by q * d + d - 1 >= x >= q * d, until there is nothing but n."""
     if all(c > 0 for unknowns, c in terms.items() if unknowns) and all(map(scope.grows, sum(terms, ()))):
-        return evaluate(polynomial_text(terms), LEAST)
+        return value_of(terms, {u: scope.least(u) for u in sum(terms, ())})
     bound = {}
     for unknowns, coefficient in terms.items():
-        for term, factor in _estimate(scope, unknowns, coefficient).items():
-            bound[term] = bound.get(term, 0) + factor
-    # In terms of what the extents exceed LEAST by.
-    shifted = {}
-    for unknowns, c in bound.items():
-        for k in range(len(unknowns) + 1):
-            for chosen in combinations(unknowns, k):
-                shifted[chosen] = shifted.get(chosen, 0) + c * LEAST ** (len(unknowns) - k)
-    constant = shifted.pop((), 0)
-    return constant if all(c >= 0 for c in shifted.values()) else None
+        for term, factor in _shifted(scope, unknowns, coefficient > 0).items():
+            bound[term] = bound.get(term, 0) + factor * abs(coefficient)
+    constant = bound.pop((), 0)
+    return constant if all(c >= 0 for c in bound.values()) else None
+
+
+def _shifted(scope, unknowns, is_added):
+    """A polynomial in what the extents exceed LEAST by that a term, or its negative, is never less than. Kept: a few
+    terms are in all the places of an arena, each of which is compared with the others."""
+    if (unknowns, is_added) not in scope.bounds:
+        bound = scope.bounds[unknowns, is_added] = {}
+        for term, c in _estimate(scope, unknowns, 1 if is_added else -1).items():
+            for k in range(len(term) + 1):
+                for chosen in combinations(term, k):
+                    bound[chosen] = bound.get(chosen, 0) + c * LEAST ** (len(term) - k)
+    return scope.bounds[unknowns, is_added]
 
 
 def _estimate(scope, unknowns, coefficient):
@@ -455,6 +474,13 @@ def _estimate(scope, unknowns, coefficient):
 
 def _known(difference, comparison):
     """Whether it is < 0, <= 0 or == 0 for every n; None if that depends on n."""
+    scope, key = difference.scope, (frozenset(difference.terms.items()), comparison)
+    if key not in scope.known:
+        scope.known[key] = _found_out(difference, comparison)
+    return scope.known[key]
+
+
+def _found_out(difference, comparison):
     least = _least(difference.scope, difference.terms)
     if least is not None and (least > 0 or (least == 0 and comparison == "<")):
         return False

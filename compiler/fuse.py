@@ -193,6 +193,9 @@ def _obstacle(state, x, y):
     if x.kind != "loop" or y.kind != "loop":
         other = x if x.kind != "loop" else y
         return f"{other.kind} is a kernel of its own"
+    for group in (x, y):
+        if group.values[0].op.kernel.is_apart:
+            return f"{group.values[0].op.name} is a kernel of its own"
     if len(x.values) + len(y.values) > _MAX_OPS:
         return f"together they have more than {_MAX_OPS} ops"
     return state.precedence.between(*state.precedence.in_order(x, y))

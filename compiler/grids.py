@@ -23,7 +23,9 @@ DIMENSIONS = 4  # of a grid
 BLOCK_DEPTH = 1024  # terms of the sums that are done at once
 _ALIGNMENT = 64
 # Words of the head, of a grid, and of a group: sizes, then rows, columns and depth.
-HEAD, GRID, SIZES = 12, 2 + 3 * DIMENSIONS, 6
+HEAD, GRID, SIZES = 13, 2 + 3 * DIMENSIONS, 6
+# The second word: whether groups take turns, or share a panel.
+TOGETHER, SHARED = 1, 2
 # Of adjacent columns that are read in place: half a panel.
 PIECE_BYTES = PANEL_BYTES // 2
 GROUP = SIZES + 3 * GRID
@@ -73,20 +75,30 @@ class Group(Plain):
 
 class Products(Plain):
     """Groups as one call. `chunk`: rows that a unit computes at most; a unit is a chunk of rows by a panel of columns.
-    `together`: the groups have the same number of units, and take turns panel by panel."""
+    `together`: the groups have the same number of units, and take turns panel by panel.
 
-    __slots__ = ("groups", "chunk", "together")
+    `panel`: a group of all the terms that any of the groups sums; they have its columns, and its rows shifted. The
+    second offsets of their terms are numbers of its terms, rising. Row i of group k of n is row i n + k of one result,
+    whose rows are neighbours. A unit does all groups, with one packed panel.
+    """
 
-    def __init__(self, groups, chunk, together):
+    __slots__ = ("groups", "chunk", "together", "panel")
+
+    def __init__(self, groups, chunk, together, panel=None):
         self.groups = groups
         self.chunk = chunk
         self.together = together
+        self.panel = panel
 
     def units_of(self, group, size):
         return group.panels(size) * -(-group.rows.count // self.chunk)
 
     def units(self, size):
-        return sum(self.units_of(g, size) for g in self.groups)
+        return sum(self.units_of(g, size) for g in self._with_units)
+
+    @property
+    def _with_units(self):
+        return (self.panel,) if self.panel else self.groups
 
     @property
     def flops(self):
@@ -97,12 +109,18 @@ class Products(Plain):
         rows = min(self.chunk, max(g.rows.count for g in self.groups)) + 1
         all_rows = max(g.rows.count for g in self.groups) + 1
         depth = reduce(upper, (g.depth.count for g in self.groups))
+        rows_out, terms, terms_b, places = all_rows, depth, depth, 0
+        if self.panel:
+            rows, rows_out = rows * len(self.groups), all_rows * len(self.groups)
+            places, terms_b = sum(g.depth.count for g in self.groups), self.panel.depth.count
+            terms = max(places, terms_b)
         found, at = [], 0
         for n_bytes in (
             BLOCK_DEPTH * PANEL_BYTES,  # the panel
             rows * PANEL_BYTES,  # results
-            4 * all_rows, 4 * all_rows, 4 * depth, 4 * depth,  # offsets of rows and terms
+            4 * all_rows, 4 * rows_out, 4 * terms, 4 * terms_b,  # offsets of rows and terms
             4 * 32, 4 * 32, 4 * 64, 4 * 64,  # of columns; runs that are read and written: beginnings, lengths
+            4 * places,  # terms of a panel that is shared
         ):  # fmt: skip
             found.append(at)
             at += -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
@@ -114,8 +132,9 @@ class Products(Plain):
 
     def words(self, size):
         areas, _ = self._areas()
-        result = [len(self.groups), int(self.together), *areas]
-        for g in self.groups:
+        groups = (self.panel, *self.groups) if self.panel else self.groups
+        result = [len(groups), SHARED if self.panel else TOGETHER if self.together else 0, *areas]
+        for g in groups:
             result += [g.rows.count, g.columns.count, g.depth.count, self.chunk, self.units_of(g, size)]
             result.append(g.pieces(size))
             result += [*g.rows.words, *g.columns.words, *g.depth.words]

@@ -274,6 +274,12 @@ class Kernel:
         """Whether every iteration of its outermost loop does one Block."""
         return any(getattr(s, "block", None) for s in statements(self.body))
 
+    @property
+    def mostly_moves(self):
+        """Whether memory takes the time: a few instructions on elements that lie side by side, no sums, and nothing of
+        16 bits, which takes longer to convert than to read."""
+        return all(p.element[1:] != "16" for p in self.parameters) and all(_moves(s) for s in statements(self.body))
+
     def __str__(self):
         head = ", ".join(f"{p.name} {p.element}" for p in self.parameters)
         cut = ""
@@ -285,6 +291,16 @@ class Kernel:
         lines = [f"kernel ({head}){scalars} lanes {self.lanes}{' checked' if self.checks else ''}{cut}{by} {{"]
         lines += _block(self.body, "  ")
         return "\n".join([*lines, "}", ""])
+
+
+def _moves(s):
+    if isinstance(s, Apply):
+        return s.op.cost != "function"
+    if isinstance(s, Load):
+        return not s.indices and not is_open(s.at.lane) and s.at.lane <= 1
+    if isinstance(s, Loop):
+        return not s.columns
+    return isinstance(s, (Constant, Scalar, Position, Store, Sweep))
 
 
 def statements(body):

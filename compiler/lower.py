@@ -36,10 +36,18 @@ def lower(group, reads, stored, scalars, target):
     """The Loops of a loop group. `stored`: its values that must be in memory; `scalars`: number -> slot."""
     elements = {element_of(v.dtype) for v in group.values}
     elements |= {element_of(r.access.base.dtype) for v in group.values for r in reads.by_value[v.number]}
-    nest = _Nest(group, reads, stored, scalars, target.lanes(elements), target)
+    lanes = target.lanes_of_truths if _are_truths_in_a_row(group, reads, elements) else target.lanes(elements)
+    nest = _Nest(group, reads, stored, scalars, lanes, target)
     nest.write()
     kernel = Kernel(tuple(nest.parameters.values()), nest.lanes, (*nest.preamble, *nest.body), nest.checks)
     return Loops(kernel, tuple(nest.bindings))
+
+
+def _are_truths_in_a_row(group, reads, elements):
+    """Whether all values are truths, made element by element of others that lie in memory in the same order."""
+    if elements != {"i1"} or is_open(group.size) or not all(v.op.kind == "elementwise" for v in group.values):
+        return False
+    return all(r.access.is_whole for v in group.values for r in reads.by_value[v.number])
 
 
 class _Nest(Registers):
@@ -56,7 +64,7 @@ class _Nest(Registers):
         if self.group.size == 1:
             self.inner = 0
             self.body = self.single_body()
-        elif self.is_transposing():
+        elif self.read_across() is not None:
             self.body = self.tiled_nest()
         elif not self.column_sums:
             self.body = self.nest(self.dims, 0, self.row_body)
@@ -69,33 +77,42 @@ class _Nest(Registers):
             body = [Loop(f"i{first + k}", extents[k], tuple(body))]
         return body
 
-    def is_transposing(self):
-        """Whether something is read along the last prefix loop while its rows are walked across."""
-        if self.group.row or not self.dims or self.column_sums:
-            return False
-        if _is_less(self.dims[-1], min(_TILES)) or _is_less(self.inner, self.lanes):
-            return False
+    def read_across(self):
+        """The prefix loop, the innermost if there are several, along which something is read whose rows are walked
+        across; None if there is none. Nothing else asks for an order of the loops: there are no sums."""
+        if self.group.row or self.column_sums or _is_less(self.inner, self.lanes):
+            return None
+        found = set()
         for value in self.group.values:
             for read in self.reads.by_value[value.number]:
-                steps = strides_over(read.access.collapsed, (*self.dims, self.inner))
-                is_next = not is_open(steps[-2]) and steps[-2] == 1
-                if is_next and not _is_less(steps[-1], 2) and read.access.base.number not in self.inside:
-                    return True
-        return False
+                *steps, lane = strides_over(read.access.collapsed, (*self.dims, self.inner))
+                if not _is_less(lane, 2) and read.access.base.number not in self.inside:
+                    found |= {k for k, step in enumerate(steps) if not is_open(step) and step == 1}
+        return max((k for k in found if not _is_less(self.dims[k], min(_TILES))), default=None)
 
     def tiled_nest(self):
         """Tiles of rows by one vector of columns: what is read across is used up while its cache lines are there."""
-        *outer, rest = self.dims
-        body = []
+        self.tiled = self.read_across()
+        rest, body = self.dims[self.tiled], []
         for self.tile_size in _TILES:
             count = rest // self.tile_size
             if not _is_less(count, 1):
-                body += self.nest((*outer, count), 0, self.tile)
+                self.is_one_tile = not is_open(count) and count == 1
+                body += self.around_tiles(count, self.tile)
                 self.row_offset += count * self.tile_size
                 rest -= count * self.tile_size
         self.tile_size = 0
         if not _is_less(rest, 1):
-            body += self.nest((*outer, rest), 0, self.row_body)
+            body += self.around_tiles(rest, self.row_body)
+        return body
+
+    def around_tiles(self, count, make_body):
+        body = make_body()
+        if not (self.tile_size and self.is_one_tile):  # or the outermost loop would be none that threads can share
+            body = [Loop(f"i{self.tiled}", count, tuple(body))]
+        for k in reversed(range(len(self.dims))):
+            if k != self.tiled:
+                body = [Loop(f"i{k}", self.dims[k], tuple(body))]
         return body
 
     def tile(self):

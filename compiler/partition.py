@@ -12,6 +12,7 @@ from math import inf, prod
 from .extent import estimated
 from .graph import INPUT, SCALAR, Graph
 from .later import expect_logging
+from .reads import may_fail
 
 _RECOMPUTED_KINDS = ("elementwise", "view", "source")
 
@@ -50,7 +51,8 @@ def split(joint, n_forward, n_cotangents, readable, kept=(), cut=None, copied=()
     saved = [v for v in joint.values if v.number in cut and v.number not in free and v.number not in results]
     given = {v.number: ("saved", k) for k, v in enumerate(saved)}
     given.update((number, ("output", k)) for number, k in results.items() if number in cut)
-    forward = _forward(joint, joint.outputs[:n_forward] + saved + [inputs[k] for k in copied], cotangents)
+    checks = [v for v in joint.values if v.number not in dependent and may_fail(v)]
+    forward = _forward(joint, joint.outputs[:n_forward] + saved + [inputs[k] for k in copied], checks, cotangents)
     ends = {v.number: ("cotangent", k) for k, v in enumerate(cotangents)}
     ends.update((v.number, ("input", k)) for k, v in enumerate(inputs[: len(inputs) - n_cotangents]))
     backward, sources, scalars = _backward(joint, gradients, {**ends, **given})
@@ -156,14 +158,15 @@ def _copy_needed(old, graph, values, results):
     return values
 
 
-def _forward(joint, results, cotangents):
+def _forward(joint, results, checks, cotangents):
+    """checks: what is computed even if nobody needs it, because it may be an error."""
     graph = Graph(joint.name, joint.default_float)
     skipped = {v.number for v in cotangents}
     values = {}
     for v in joint.values:
         if v.op in (INPUT, SCALAR) and v.number not in skipped:
             values[v.number] = graph.copy_value(v, ())
-    _copy_needed(joint, graph, values, [*results, *(new for _, new in joint.commits)])
+    _copy_needed(joint, graph, values, [*results, *(new for _, new in joint.commits), *checks])
     graph.outputs = [values[v.number] for v in results]
     graph.commits = [(values[target.number], values[new.number]) for target, new in joint.commits]
     return graph

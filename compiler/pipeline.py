@@ -44,7 +44,11 @@ __all__ = ["ARRAY_DATA_OFFSET", "FIRST_SYMBOL_WORD", "Compiled", "KernelInfo", "
 
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """One call of a kernel: its function's name, the ops it computes, its domain, memory traffic and work (rough)."""
+    """One call of a kernel: its function's name, the ops it computes, its domain, memory traffic and work (rough).
+
+    `element`: the type of what it computes; `estimated_ns`: for how long one thread is thought to need it, by which
+    threads are given their parts.
+    """
 
     name: str
     kind: str
@@ -52,6 +56,8 @@ class KernelInfo:
     domain: tuple
     n_bytes: int
     n_flops: int
+    element: str
+    estimated_ns: int
 
     def fields(self):
         own = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -374,7 +380,7 @@ def _emit_steps(order, steps, memory, program, costs):
         if may_fail and k == first_commit:
             program.leave_if_failed()
         scratch = [memory.scratch[k, n] for n in range(len(step.lowered.scratch))]
-        kernels.append(_info(step.lowered.emit(program, memory, scratch), step))
+        kernels.append(_info(step.lowered.emit(program, memory, scratch), step, round(costs[k])))
         if costs[k] > LOOK_EVERY and k != first_commit and looks_left > 0 and may_look:
             program.in_turns(-int(-costs[k] // LOOK_EVERY))
     return kernels
@@ -396,27 +402,28 @@ def _written(steps, memory):
     return tuple(sorted(place.index for place in places if place.kind == "input"))
 
 
-def _info(name, step):
+def _info(name, step, cost_ns):
     if step.group is None:
         (base,) = step.read
-        return KernelInfo(name, "copy", ("copy",), base.shape, 2 * _n_bytes(base), 0)
+        return KernelInfo(name, "copy", ("copy",), base.shape, 2 * _n_bytes(base), 0, base.dtype.name, cost_ns)
     if step.piece:
-        return _piece_info(name, step)
+        return _piece_info(name, step, cost_ns)
     values = step.group.values
     n_bytes = sum(_n_bytes(v) for v in [*step.read, *step.written])
     flops = sum(v.op.kernel.flops(v) for v in values)
     shapes = [v.operands[0].shape if v.op.kind == "reduction" else v.shape for v in values]
     domain = max(shapes, key=prod)
-    return KernelInfo(name, step.group.kind, tuple(v.op.name for v in values), domain, n_bytes, flops)
+    ops, element = tuple(v.op.name for v in values), max(values, key=lambda v: v.dtype.size_bytes).dtype.name
+    return KernelInfo(name, step.group.kind, ops, domain, n_bytes, flops, element, cost_ns)
 
 
-def _piece_info(name, step):
+def _piece_info(name, step, cost_ns):
     """Of what goes on with a kernel that threads share: the flops are told of its first piece."""
     body = list(statements(step.lowered.kernel.body))
     ops = tuple(s.op.name for s in body if isinstance(s, (Apply, Reduce)))
-    domain = max((v.shape for v in [*step.read, *step.written]), key=lambda shape: estimated(prod(shape)))
+    largest = max([*step.read, *step.written], key=lambda v: estimated(prod(v.shape)))
     n_bytes = sum(_n_bytes(v) for v in [*step.read, *step.written])
-    return KernelInfo(name, "loop", ops or ("sum",), domain, n_bytes, 0)
+    return KernelInfo(name, "loop", ops or ("sum",), largest.shape, n_bytes, 0, largest.dtype.name, cost_ns)
 
 
 def _n_bytes(value):

@@ -24,6 +24,11 @@ def can_fail(value):
     return value.op.kernel.can_fail(value)
 
 
+def may_fail(value):
+    """The same of any graph: what has no kernel yet is made of others."""
+    return not value.is_source and (value.op.kernel is None or can_fail(value))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Reads:
     """The reads of every value of a graph, which values are nodes, and which are computed inline. `exists`: numbers of

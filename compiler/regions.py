@@ -76,10 +76,11 @@ class Touch:
 
     def conflicts(self, other):
         """Whether one thread's touch may come too early or too late for another's."""
-        if not (self.writes or other.writes) or not self.overlaps(other):
+        if not (self.writes or other.writes) or self.by in (CALLER, MEMBERS) and self.by == other.by:
             return False
-        same_owner = self.by == other.by and self.by is not ALL
-        return not (same_owner and (self.by in (CALLER, MEMBERS) or self.place == other.place))
+        if not self.overlaps(other):
+            return False
+        return not (self.by == other.by and self.by is not ALL and self.place == other.place)
 
 
 class Touched:

@@ -62,8 +62,9 @@ class Registers:
         self.vectors = -(-self.inner // self.lanes)
         # Where the row starts among the columns: (chunk index, chunk width) and a constant.
         self.column_terms, self.column_offset, self.width = (), 0, self.inner
-        # The innermost prefix loop may go by tiles of so many rows, from one on: then there are two loops for it.
-        self.tile_size, self.row_offset = 0, 0
+        # One prefix loop may go by tiles of so many rows, from one on: then there are two loops for it, or one if there
+        # is one tile.
+        self.tiled, self.tile_size, self.row_offset, self.is_one_tile = len(self.dims) - 1, 0, 0, False
 
     @property
     def preamble(self):
@@ -121,9 +122,10 @@ class Registers:
             lane_dim = False
         steps = strides_over(access.collapsed, (*dims, self.inner) if lane_dim else dims)
         lane = steps[-1] if lane_dim else 0
-        row = steps[len(dims) - 1] if dims and level != "column" else 0
+        row = steps[self.tiled] if dims and level != "column" else 0
         if self.tile_size and level != "column":
-            steps = (*steps[: len(dims) - 1], row * self.tile_size, *steps[len(dims) - 1 :])
+            of_tiles = 0 if self.is_one_tile else row * self.tile_size
+            steps = (*steps[: self.tiled], of_tiles, *steps[self.tiled + 1 : len(dims)], row)
         terms = [(n, s) for n, s in zip(names, steps) if s]
         terms += [(n, width * lane) for n, width in self.column_terms if lane]
         start = access.offset + self.column_offset * lane + self.row_offset * row

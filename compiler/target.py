@@ -1,6 +1,6 @@
 """The processor that kernels are written for: everything the compiler knows of it stands here.
 
-    AVX512    vectors of 64 bytes, 32 registers
+    AVX512    vectors of 64 bytes, 32 registers; on some processors each is two halves that memory has apart
     AVX2      vectors of 32 bytes, 16 registers; also for what has less, which LLVM then splits
 
 A target changes speed and code, never bits: sums have an order of their own (emit/reduce.py), every product is a chain
@@ -25,23 +25,51 @@ PANEL_BYTES = 128
 
 
 class Blocks(Plain):
-    """How the operands of products are cut (emit/gemm_blocks.py), where a level-2 cache is small or other threads use
-    level 3: two thirds of 512 KB."""
+    """How the operands of products are cut (emit/gemm_blocks.py) for a level-2 cache: what is packed and what reads it
+    take most of one."""
 
-    __slots__ = ("packed_bytes", "turned_bytes", "small_bytes", "rows", "columns", "few_rows")
+    __slots__ = str.split(
+        "packed_bytes turned_bytes turned_from_bytes turned_from_columns small_bytes rows shallow_rows columns "
+        "few_rows few_colliding_rows asks_for_sums"
+    )
 
-    def __init__(self, packed_bytes, turned_bytes, small_bytes, rows, columns, few_rows):
+    def __init__(
+        self,
+        packed_bytes,
+        turned_bytes,
+        turned_from_bytes,
+        turned_from_columns,
+        small_bytes,
+        rows,
+        shallow_rows,
+        columns,
+        few_rows,
+        few_colliding_rows,
+        asks_for_sums=False,
+    ):
         # Of B, packed: panels of several columns, of a stretch of the sum (Target.block_bytes).
         self.packed_bytes = packed_bytes
-        # Of a row of A that is turned: its stretches are shorter, so that there are more columns to use it.
+        # Of a row of A that is turned. Where this is less than Target.block_bytes stretches are shorter, so that there
+        # are more columns to use it.
         self.turned_bytes = turned_bytes
-        # B is best read where it lies if it has no more bytes than this, and for no more rows than `few_rows`.
+        # A has more bytes than this if it is turned for the length of its rows alone, and a quarter if they collide.
+        self.turned_from_bytes = turned_from_bytes
+        # So many columns of B at least use it: an element takes 0.8 cycles to turn, and a cycle or two for the sums of
+        # a vector of columns.
+        self.turned_from_columns = turned_from_columns
+        # B is best read where it lies if it has no more bytes than this, and for no more rows than `few_rows`, or if
+        # its rows collide in a cache `few_colliding_rows`.
         self.small_bytes = small_bytes
         self.few_rows = few_rows
+        self.few_colliding_rows = few_colliding_rows
         # Of A, that read a panel one after the other. A multiple of the tiles, and of a line where A is transposed.
         self.rows = rows
+        # The same of a product that is large and sums few terms: what it takes is to write C, a stretch of each row.
+        self.shallow_rows = shallow_rows
         # At most, of B: what a call needs of scratch memory grows with them.
         self.columns = columns
+        # Whether tiles ask for what the next one adds to, which no AVX-512 was faster for.
+        self.asks_for_sums = asks_for_sums
 
 
 class Target(Plain):
@@ -52,7 +80,7 @@ class Target(Plain):
     __slots__ = str.split(
         "name vector_bytes sweep_bytes n_registers memory_ns gather_ns costs_ns flops_per_ns bytes_per_ns "
         "block_bytes blocks short_row wait_ns move_ns_per_byte large_ns part_ns few_columns many_rows sums_apart "
-        "converts_halves stores_masked_slowly warp most_warps block_warps"
+        "converts_halves stores_masked_slowly moved_bytes warp most_warps block_warps"
     )
 
     def __init__(
@@ -78,6 +106,7 @@ class Target(Plain):
         sums_apart=False,
         converts_halves=False,
         stores_masked_slowly=False,
+        moved_bytes=None,
         warp=0,
         most_warps=0,
         block_warps=0,
@@ -115,6 +144,8 @@ class Target(Plain):
         self.converts_halves = converts_halves
         # Whether some such processors take dozens of cycles for a store of some lanes.
         self.stores_masked_slowly = stores_masked_slowly
+        # Of a vector where memory is what takes the time, None: `vector_bytes` (emit/module.py: Module.mostly_move).
+        self.moved_bytes = moved_bytes
         # Of a GPU: threads that work in step, each of which is one lane; how many warps there are at most, and in a
         # block.
         self.warp = warp
@@ -140,6 +171,11 @@ class Target(Plain):
         lines that lie far apart it costs more than the copy (512^3: equal; 1024^3: 99 against 106 Gflop/s)."""
         return 2048 // element_bytes if self.n_registers >= 32 else 96
 
+    @property
+    def lanes_of_truths(self):
+        """Of a vector of truths, a byte each, with nothing wider beside them."""
+        return self.warp or self.sweep_bytes
+
     def lanes(self, elements):
         """Lanes of the widest type that fills a vector: floats decide, then integers. A kernel of f32 with i64 indices
         has the lanes of f32. A warp has as many as it has threads."""
@@ -160,7 +196,24 @@ AVX512 = Target(
     costs_ns={"cheap": 0.2, "divide": 3.0, "function": 4.0},
     flops_per_ns={"f32": 100, "f64": 50},
     converts_halves=True,
+    # Nine tenths of a megabyte.
+    blocks=Blocks(
+        packed_bytes=1 << 19,
+        turned_bytes=4096,
+        turned_from_bytes=1 << 20,
+        turned_from_columns=512,
+        small_bytes=1 << 21,
+        rows=96,
+        shallow_rows=16,
+        columns=1024,
+        few_rows=128,
+        few_colliding_rows=64,
+    ),
 )
+# On Zen 4 a vector of 64 bytes that crosses a line or comes up where a store lies the same bytes after a page waits for
+# both its halves: of a million floats x * b took 5 % less in vectors of 32 bytes, and 40 % less where its result began
+# 64 bytes after x does in a page. Elementary functions take up to 25 % more so, as twice the instructions.
+AVX512_IN_HALVES = changed(AVX512, name="AVX512-halves", moved_bytes=32)
 AVX2 = Target(
     "AVX2",
     vector_bytes=32,
@@ -173,7 +226,20 @@ AVX2 = Target(
     costs_ns={"cheap": 0.2, "divide": 3.0, "function": 4.0},
     flops_per_ns={"f32": 100, "f64": 50},
     stores_masked_slowly=True,
-    blocks=Blocks(packed_bytes=1 << 18, turned_bytes=2048, small_bytes=1 << 15, rows=48, columns=512, few_rows=64),
+    # Two thirds of 512 KB; other threads use level 3.
+    blocks=Blocks(
+        packed_bytes=1 << 18,
+        turned_bytes=2048,
+        turned_from_bytes=0,
+        turned_from_columns=64,
+        small_bytes=1 << 15,
+        rows=48,
+        shallow_rows=48,
+        columns=512,
+        few_rows=64,
+        few_colliding_rows=6,
+        asks_for_sums=True,
+    ),
 )
 # Most such processors, from x86-64-v3 on.
 AVX2_WITH_HALVES = changed(AVX2, name="AVX2+F16C", converts_halves=True)
@@ -204,10 +270,11 @@ GPU = Target(
 WIDEST = AVX512
 
 
-def target_for(float_lanes, converts_halves=False):
-    """The Target whose vectors hold so many float32. converts_halves: whether it has instructions for float16."""
+def target_for(float_lanes, converts_halves=False, in_halves=False):
+    """The Target whose vectors hold so many float32. converts_halves: whether it has instructions for float16.
+    in_halves: whether vectors of 64 bytes are two halves to its memory."""
     if 4 * float_lanes >= AVX512.vector_bytes:
-        return AVX512
+        return AVX512_IN_HALVES if in_halves else AVX512
     return AVX2_WITH_HALVES if converts_halves else AVX2
 
 

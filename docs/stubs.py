@@ -101,7 +101,7 @@ class CompiledFunction(Generic[_P, _R]):
     def __get__(
         self: CompiledFunction[Concatenate[_S, _Q], _R], instance: _S, owner: Any = ...
     ) -> CompiledFunction[_Q, _R]: ...
-    def explain(self, *args: Any, verbose: builtins.bool = ..., **kwargs: Any) -> str: ...
+    def explain(self, *args: Any, verbose: builtins.bool | Literal["times"] = ..., **kwargs: Any) -> str: ...
     def finish_compiling(self) -> None: ...
     @property
     def breaks(self) -> builtins.tuple[Any, ...]: ...
@@ -120,7 +120,7 @@ def compile(model: None = ..., {options}) -> Callable[[Callable[_P, _R]], Compil
 
 class _OnArrays(Generic[_R]):
     def __call__(self, *args: Any, **kwargs: Any) -> _R: ...
-    def explain(self, *args: Any, verbose: builtins.bool = ..., **kwargs: Any) -> str: ...
+    def explain(self, *args: Any, verbose: builtins.bool | Literal["times"] = ..., **kwargs: Any) -> str: ...
 
 @overload
 def value_and_grad(
@@ -308,8 +308,12 @@ def _member(name, found):
     return [f"def {name}({parameters}) -> {result_of(name)}: ..."]
 
 
+# Modules of weft's own whose types are those in their files.
+WITHOUT_STUB = ["visualize"]
+
+
 def text():
-    modules = "\n".join(f"from . import {name} as {name}" for name in MODULES)
+    modules = "\n".join(f"from . import {name} as {name}" for name in sorted([*MODULES, *WITHOUT_STUB]))
     lines = [
         HEADER.format(modules=modules, aliases=types.ALIASES, options=COMPILE_OPTIONS).rstrip(),
         *(MODE.format(name=name).rstrip() for name in PLAIN_MODES),
@@ -317,7 +321,7 @@ def text():
         *class_lines(),
         "",
     ]
-    for name in sorted(n for n in dir(weft) if not n.startswith("_") and n not in WRITTEN_ABOVE):
+    for name in sorted(n for n in dir(weft) if not n.startswith("_") and n not in {*WRITTEN_ABOVE, *WITHOUT_STUB}):
         value = getattr(weft, name)
         if isinstance(value, DType):
             lines.append(f"{name}: _DType")

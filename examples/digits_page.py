@@ -140,7 +140,7 @@ def _kernel_section(compiled: Training) -> str:
     _, program = visualize.busiest_program(compiled.step)
     kernels = program.meta["plan"]["kernels"]
     times = visualize.kernel_times(program)
-    headers = ["", "kernel", "ops", "domain", "bytes", "flops", "time, µs", "", "GB/s", "GFLOP/s"]
+    headers = ["", "kernel", "ops", "domain", "bytes", "flops", "time, µs", "", "GB/s", "GFLOP/s", "of the roof"]
     longest = max(times, default=1) if times else 1
     rows = [_kernel_row(k, kernel, times[k] if times else None, longest) for k, kernel in enumerate(kernels)]
     if times is None:
@@ -151,10 +151,20 @@ def _kernel_section(compiled: Training) -> str:
         text = (
             f"Times are medians, read from the processor's cycle counter after each kernel inside the program: "
             f"{together_us:.1f} µs together. A whole step took {step_us:.0f} µs in training{rest}. Bytes and flops are "
-            "counted from shapes."
+            f"counted from shapes. {_roof_words()}"
         )
-    table = visualize.html_table(headers, rows, numbers={4, 5, 6, 8, 9})
+    table = visualize.html_table(headers, rows, numbers={4, 5, 6, 8, 9, 10})
     return _section("Kernels", text, f'<div class="scrolls">{table}</div>')
+
+
+def _roof_words() -> str:
+    roof = visualize.machine_roof()
+    memory = ", ".join(f"{rate:.0f}" for _, rate in roof.bytes_per_ns)
+    return (
+        "The roof is what one thread can do at most here, measured just now: "
+        f"{roof.flops_per_ns['float32']:.0f} GFLOP/s, and {memory} GB/s from the nearest cache to memory. An exp or a "
+        "tanh counts as one flop, so kernels full of them are far below it."
+    )
 
 
 def _kernel_row(k: int, kernel: dict[str, Any], time_ns: float | None, longest_ns: float) -> list[str]:
@@ -170,12 +180,13 @@ def _kernel_row(k: int, kernel: dict[str, Any], time_ns: float | None, longest_n
         f"{kernel['n_flops']:,}",
     ]
     if time_ns is None:
-        return [*cells, "–", "", "–", "–"]
+        return [*cells, "–", "", "–", "–", "–"]
     if time_ns < _SHORTEST_NS:
-        return [*cells, f"&lt; {_SHORTEST_NS / 1e3:g}", "", "–", "–"]
+        return [*cells, f"&lt; {_SHORTEST_NS / 1e3:g}", "", "–", "–", "–"]
     bar = f'<span class="bar" style="width:{90 * time_ns / longest_ns:.0f}px;background:{border}"></span>'
     rates = [f"{kernel['n_bytes'] / time_ns:.0f}", f"{kernel['n_flops'] / time_ns:.0f}"]
-    return [*cells, f"{time_ns / 1e3:.2f}", bar, *rates]
+    least_ns = visualize.machine_roof().least_ns(kernel["n_flops"], kernel["n_bytes"], kernel["element"])
+    return [*cells, f"{time_ns / 1e3:.2f}", bar, *rates, f"{100 * least_ns / time_ns:.0f} %"]
 
 
 # --- images ----------------------------------------------------------------------------------------------------------

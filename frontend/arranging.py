@@ -15,6 +15,7 @@ from .composed import meshgrid
 from .creation import zeros
 from .functions import to_dtype
 from .placement import check_placement
+from .runtime.state.marks import of_numbers
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor, tensor_of
 from .shaping import cat, flatten, flip, movedim, narrow, reshape, sizes, split, stack, transpose, unsqueeze, vstack
@@ -51,6 +52,9 @@ def triu_indices(row, col, offset=0, *, dtype=None, **placement):
     """(2, n): rows and columns of the upper triangle of a matrix."""
     check_placement("triu_indices", placement)
     return _triangle_indices(np.less_equal, row, col, offset, dtype)
+
+
+of_numbers(tril_indices, triu_indices)
 
 
 def _triangle_indices(is_in, row, col, offset, dtype):

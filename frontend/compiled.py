@@ -253,7 +253,13 @@ class CompiledFunction(Trials):
     def _follow(self, recording, tensors, args, kwargs):
         frame, began = Frame(recording), perf_counter()
         structure, types = arguments_of(args, kwargs)
-        result = run(frame, self._function, args, kwargs, tensors)
+        try:
+            result = run(frame, self._function, args, kwargs, tensors)
+        except Exception:
+            # Calls that end so are replayed as well.
+            recording.n_raised += 1
+            self._took(args, kwargs, self._learn(frame, structure, types))
+            raise
         recording.followed = (*recording.followed[1 - AFTER_NEW :], perf_counter() - began)
         self._took(args, kwargs, self._learn(frame, structure, types))
         if recording.calls == recording.n_followed == ALL_FOLLOWED:
@@ -351,11 +357,16 @@ class CompiledFunction(Trials):
 
     def explain(self, *args, verbose=False, **kwargs):
         """Whether calls take the fast path, and at which lines they leave it, why, and what to write instead; then the
-        signatures, paths and programs. `verbose`: the kernels of each program too, what was not fused, and what else
-        this process has compiled.
+        signatures, paths and programs. `verbose`: the kernels of each program too (bytes and floating-point operations
+        as their shapes have them, and for how long the compiler thinks that one thread is busy), what was not fused,
+        and what else this process has compiled. "times": how long each kernel takes, measured inside its program on
+        numbers of its own, and what share that is of what this machine can do (weft.visualize.machine_roof).
 
-        With arguments the function is called once with them first, side effects included. Returns a text.
+        With arguments the function is called once with them first, side effects included. Returns a text. ValueError
+        for another `verbose`.
         """
+        if verbose not in (False, True, "times"):
+            raise ValueError(f'{self._name}.explain: verbose must be False, True or "times", got {verbose!r}')
         if args or kwargs:
             self(*args, **kwargs)
         cost_of_a_read = functools.partial(seconds_of_a_read, _always_replayed)

@@ -18,7 +18,7 @@ from .limits import finfo, iinfo  # noqa: F401
 from .operands import factor_first, tensor_of
 from .reducing import mean, std, var
 from .runtime.eager.gate import apply_inplace
-from .runtime.state.tensor import Tensor, wrap
+from .runtime.state.tensor import Tensor, shape_of, wrap
 from .shaping import cat, flatten, narrow, reshape
 
 
@@ -183,12 +183,11 @@ def diag(input, diagonal=0):
         raise OpError(f"diag: expects a vector or a matrix, got shape {input.shape}")
     if input.ndim == 2:
         return _diagonal(input, diagonal).clone()
-    diagonal = whole_number("diag", "diagonal", diagonal)
-    size = input.shape[0] + abs(diagonal)
-    placed = input.new_zeros(size, size)
-    rows = wrap(np.arange(input.shape[0]) + max(-diagonal, 0))
-    positions = rows * size + rows + diagonal
-    return reshape(indexing.index_add(flatten(placed), positions, input, axis=0), size, size)
+    diagonal, (length,) = whole_number("diag", "diagonal", diagonal), input.shape
+    size = length + abs(diagonal)
+    first = (diagonal if diagonal >= 0 else -diagonal * size) if length else 0
+    written = view.slice_scatter(input.new_zeros(size * size), input, spec=((first, size + 1, length),))
+    return view.reshape(written, shape=(size, size))
 
 
 _diagonal = diagonal
@@ -252,7 +251,9 @@ def meshgrid(*tensors, indexing="ij"):
 def scatter_add_(input, dim, index, src):
     check_scatter("scatter_add_", input, index, src)
     axis = normalize_axis("scatter_add_", dim, input.ndim)
-    src = src[tuple(slice(d) for d in index.shape)]
+    shape = shape_of(index)
+    if shape_of(src) != shape:
+        src = src[tuple(slice(d) for d in shape)]
     return apply_inplace(indexing.scatter_add, input, (input, index, src), {"axis": axis})
 
 

@@ -12,6 +12,7 @@ from .composed import diagonal, select
 from .creation import check_spacing, full_like, linspace, tensor, zeros
 from .functions import nonzero
 from .placement import check_placement
+from .runtime.state.marks import of_numbers
 from .runtime.state.tensor import Tensor, tensor_of
 from .shaping import flatten, permute, reshape
 from .spacing import whole_spacing
@@ -92,6 +93,9 @@ def logspace(start, end, steps, base=10.0, *, dtype=None, requires_grad=False, *
     wide = linspace(start, end, steps, dtype=tensor(0.0).double().dtype)
     made = (float(base) ** wide).to(dtype or tensor(0.0).dtype)
     return made.requires_grad_(requires_grad)
+
+
+of_numbers(logspace)
 
 
 def scalar_tensor(s, *, dtype=None, requires_grad=False, **placement):

@@ -1,7 +1,7 @@
 """Functions that make tensors."""
 
 import functools
-from math import inf, prod
+from math import ceil, inf, isfinite, prod
 
 import numpy as np
 
@@ -14,15 +14,15 @@ from .compiler.shapes import shape_given
 from .compiler.storage import convert
 from .data_given import array_of, type_of_numbers
 from .placement import beside, check_placement, gpu_for, gpu_like, made_on
-from .runtime.state import random
+from .runtime.state import marks, random
 from .runtime.state.aligned import PAGED_BYTES, zeroed_array
 from .runtime.state.device import gpu_given
 from .runtime.state.elsewhere import is_elsewhere
 from .runtime.state.exposure import shown
 from .runtime.state.modes import state, watching
 from .runtime.state.size import Size
-from .runtime.state.tensor import Tensor, _apply, tensor_of
-from .spacing import spaced, whole_spacing
+from .runtime.state.tensor import Tensor, _apply, shape_of, tensor_of
+from .spacing import facts_of, spaced, whole_spacing
 
 
 def plain(number):
@@ -192,20 +192,21 @@ def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
 def filled(shape, number, dtype, requires_grad):
     if dtype.__class__ is not dtypes.DType:
         dtype = dtype_of(dtype)
-    if number.__class__ is int and number == 0 and _is_made_at_once(shape, dtype):
-        made = tensor_of(zeroed_array(shape, dtype.numpy))
-    else:
+    made = _zeros_at_once(shape, dtype) if number.__class__ is int and number == 0 else None
+    if made is None:
         made = _apply(source.full, (number,), {"shape": shape, "dtype": dtype})
     return _finish(made, requires_grad) if requires_grad else made
 
 
-def _is_made_at_once(shape, dtype):
-    """Of zeros: whether an op would take longer to find than the few elements take, which are of another shape each
-    time in many loops, or so many need not be written: outside of calls in flight, where nobody looks on."""
+def _zeros_at_once(shape, dtype):
+    """A tensor, if an op would take longer to find than the few elements take, which are of another shape each time in
+    many loops, or so many need not be written: outside of calls in flight, where nobody looks on."""
     if dtype not in _PLAIN or state.frame is not None or watching:
-        return False
+        return None
     n = prod(shape)
-    return n <= _SMALL or n * dtype.size_bytes >= PAGED_BYTES
+    if n <= _SMALL:
+        return tensor_of(np.zeros(shape, dtype.numpy))
+    return tensor_of(zeroed_array(shape, dtype.numpy)) if n * dtype.size_bytes >= PAGED_BYTES else None
 
 
 _PLAIN = frozenset((dtypes.float32, dtypes.float64, dtypes.int64, dtypes.bool_))
@@ -214,7 +215,9 @@ _PLAIN = frozenset((dtypes.float32, dtypes.float64, dtypes.int64, dtypes.bool_))
 def zeros(*sizes, size=None, dtype=None, requires_grad=False, **placement):
     if placement and (gpu := gpu_for("zeros", placement)):
         return made_on(gpu, zeros, *sizes, size=size, dtype=dtype, requires_grad=requires_grad)
-    return filled(size_given(sizes, size), 0, dtype or state.default_dtype, requires_grad)
+    shape, dtype = size_given(sizes, size), dtype or state.default_dtype
+    made = _zeros_at_once(shape, dtype)
+    return filled(shape, 0, dtype, requires_grad) if made is None or requires_grad else made
 
 
 def ones(*sizes, size=None, dtype=None, requires_grad=False, **placement):
@@ -241,7 +244,7 @@ def zeros_like(input, *, dtype=None, requires_grad=False, **placement):
     if (placement or input._data is None) and (gpu := gpu_like("zeros_like", input, placement)):
         dtype = dtype or input.dtype
         return made_on(gpu, full, input.shape, 0, dtype=dtype, requires_grad=requires_grad)
-    return filled(input.shape, 0, dtype or input.dtype, requires_grad)
+    return filled(shape_of(input), 0, dtype or input.dtype, requires_grad)
 
 
 def ones_like(input, *, dtype=None, requires_grad=False, **placement):
@@ -271,29 +274,34 @@ def arange(begin=None, /, end=..., step=1, *, start=None, dtype=None, requires_g
     if dtype is None and start.__class__ is end.__class__ is step.__class__ is int and start <= end and step > 0:
         # Nearly always, and nothing has to be asked of these.
         shape = ((end - start + step - 1) // step,)
-        if _is_made_at_once(shape, dtypes.int64) and -_EXACT < start <= end < _EXACT:
+        at_once = not _SMALL < shape[0] < PAGED_BYTES // 8 and state.frame is None and not watching
+        if at_once and -_EXACT < start <= end < _EXACT:
             return _finish(tensor_of(np.arange(start, end, step)), requires_grad)
         return _finish(_apply(source.arange, (start, step), {"shape": shape, "dtype": dtypes.int64}), requires_grad)
-    # A bool counts as the number it is.
-    start, end, step = (int(v) if isinstance(v, bool) else v for v in map(_real, (start, end, step)))
-    if not all(np.isfinite(v) for v in (start, end)):
+    if not (start.__class__ in _NUMBERS and end.__class__ in _NUMBERS and step.__class__ in _NUMBERS):
+        # A bool counts as the number it is.
+        start, end, step = (int(v) if isinstance(v, bool) else v for v in map(_real, (start, end, step)))
+    if not isfinite(start) or not isfinite(end):
         raise RuntimeError(f"arange: unsupported range: {start} -> {end}")
     if step == 0:
         raise RuntimeError("arange: step must be nonzero")
     if (end - start) * step < 0:
         raise RuntimeError(f"arange: upper bound and lower bound inconsistent with step sign: {start}, {end}, {step}")
-    whole = all(isinstance(v, int) for v in (start, end, step))
+    whole = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
     dtype = dtype_of(dtype or (dtypes.int64 if whole else state.default_dtype))
     if dtype is dtypes.int64 and not whole:
         start, end, step = map(int, (start, end, step))
         if step == 0:
             raise OpError("arange: step must be nonzero, and it is less than 1 for integers")
-    count = int(np.ceil((end - start) / step))
+    count = ceil((end - start) / step)
     if dtype.category == 1:
         # As PyTorch: the numbers lose their fractions before anything is added up. (Of smaller types than int64 there
         # are as many as without that.)
         start, step = int(start), int(step)
     return _finish(_apply(source.arange, (start, step), {"shape": (count,), "dtype": dtype}), requires_grad)
+
+
+_NUMBERS = (int, float)
 
 
 def _named_start(begin, start, end, step):
@@ -332,6 +340,9 @@ def linspace(start, end, steps, *, dtype=None, requires_grad=False, **placement)
         return _finish(comparison.cast(linspace(start, end, steps, dtype=dtype.wide), dtype=dtype), requires_grad)
     if steps <= _SMALL and start.__class__ in _NUMBERS and end.__class__ in _NUMBERS:
         return _finish(tensor_of(spaced(start, end, steps, dtype).copy()), requires_grad)
+    if dtype is dtypes.float32 and steps > _SMALL:
+        made = _apply(source.spaced, facts_of(start, end, steps), {"shape": (steps,), "dtype": dtype})
+        return _finish(made, requires_grad)
     return _finish(tensor_of(spaced.__wrapped__(start, end, steps, dtype)), requires_grad)
 
 
@@ -366,6 +377,9 @@ def eye(n, m=None, *, dtype=None, requires_grad=False, **placement):
 
 
 _SMALL, _EXACT, _NUMBERS = 1 << 12, 1 << 60, (int, float)
+
+
+marks.of_numbers(linspace, eye)
 
 
 @functools.lru_cache(64)
@@ -436,7 +450,7 @@ def randperm(n, *, dtype=None, requires_grad=False, generator=None, **placement)
     """A random permutation of 0 ... n-1."""
     if placement and (gpu := gpu_for("randperm", placement)):
         return made_on(gpu, randperm, n, dtype=dtype, requires_grad=requires_grad, generator=generator)
-    order = tensor_of(random.permutation(n, generator))
+    order = random.permuted(n, generator)
     dtype = dtype_of(dtype or dtypes.int64)
     return _finish(order if dtype is dtypes.int64 else comparison.cast(order, dtype=dtype), requires_grad)
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.ops.comparison import within
-from .compiler.ops.random import below
+from .compiler.ops.random import below, exponential, whole_between
 from .compiler.storage import convert, readable
 from .creation import plain, randint
 from .functions import to_dtype
-from .inplace import written
+from .inplace import redrawn, written
 from .placement import beside
 from .runtime.state import random
 from .runtime.state.tensor import Tensor, tensor_of
@@ -20,7 +20,15 @@ def _uniform(like, generator, dtype=None):
     """Uniform numbers in (0, 1)."""
     dtype = dtype or (like.dtype.wide if like.dtype.is_floating_point else dtypes.float32)
     draw = beside(random.uniform(like.shape, dtype, generator), like)
-    return draw + (2.0**-25 if dtype is dtypes.float32 else 2.0**-54)
+    return draw + _above_0(dtype)
+
+
+def _above_0(dtype):
+    """Half of the distance between two draws."""
+    return 2.0**-25 if dtype is dtypes.float32 else 2.0**-54
+
+
+_NUMBERS = (float, int)
 
 
 def _require(name, condition, what):
@@ -31,6 +39,8 @@ def _require(name, condition, what):
 def exponential_(self, lambd=1.0, *, generator=None):
     """Fill with exponentially distributed numbers of the rate lambd."""
     _require("exponential_", lambd > 0, f"lambda > 0.0, but found lambda={lambd}")
+    if lambd.__class__ in _NUMBERS and redrawn(self, exponential, (_above_0(self.dtype), float(lambd)), generator):
+        return self
     return written("exponential", self, -_uniform(self, generator).log() / lambd)
 
 
@@ -59,7 +69,9 @@ def bernoulli_(self, p=0.5, *, generator=None):
         _require("bernoulli_", 0 <= p <= 1, f"p to be in [0, 1], but got p={p}")
     else:
         p = within(p, low=0.0, high=1.0, message="bernoulli_ expects all elements of p to be in [0, 1]")
-    if p.__class__ is float or p.__class__ is int:
+    if p.__class__ in _NUMBERS:
+        if redrawn(self, below, (float(p),), generator, dtype=dtypes.float64, type=self.dtype):
+            return self
         drawn = random.draw(below, (float(p),), self.shape, dtypes.float64, generator, type=self.dtype)
         return written("bernoulli", self, drawn)
     draw = beside(random.uniform(self.shape, dtypes.float64, generator), self)
@@ -71,6 +83,10 @@ def random_(self, from_=0, to=None, *, generator=None):
     if to is None:
         from_, to = (0, from_) if from_ else (0, _largest(self.dtype))
     _require("random_", from_ < to, f"'from' to be less than 'to', but got from={from_} >= to={to}")
+    if from_.__class__ is int and to.__class__ is int:
+        numbers = float(to - from_), float(from_)
+        if redrawn(self, whole_between, numbers, generator, dtype=dtypes.float64, type=self.dtype):
+            return self
     drawn = randint(from_, to, self.shape, generator=generator)
     return written("random", self, to_dtype(drawn, self.dtype))
 

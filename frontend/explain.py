@@ -5,11 +5,14 @@ import inspect
 from math import inf
 from typing import NamedTuple
 
+from .compiler.later import later
 from .notebooks import Text
 from .runtime.code import made_here
 from .runtime.programs.advice import advice_for, is_read
 from .runtime.replay import native_making
 from .runtime.replay.native import native_code_is_used
+
+kernel_costs = later("visualize.costs:kernel_costs")
 
 # Of why calls are not replayed: what other breaks say already.
 _OF_BREAKS = ("ran outside its program", "a value was needed in the middle", "no three of the last calls")
@@ -251,13 +254,24 @@ def _program_lines(k, program, verbose):
     ]
     if not verbose:
         return lines
-    for kernel in kernels:
+    # Of a program for many sizes it is not known for which one.
+    is_thought = not program.serves_many
+    times = [f", about {microseconds(kernel['estimated_ns'])}" if is_thought else "" for kernel in kernels]
+    if verbose == "times":
+        said, times = kernel_costs(program, times)
+        lines.append(f"  {said}")
+    for kernel, time in zip(kernels, times):
         ops = " ".join(kernel["ops"])
         lines.append(
             f"  {kernel['name']}: {kernel['kind']} over {tuple(kernel['domain'])}: {ops} "
-            f"({kernel['n_bytes']} bytes, {kernel['n_flops']} flops)"
+            f"({kernel['n_bytes']} bytes, {kernel['n_flops']} flops{time})"
         )
     if plan["refusals"]:
         lines.append("  not in one kernel:")
         lines += [f"    {r}" for r in plan["refusals"]]
     return lines
+
+
+def microseconds(ns):
+    """As text, to three places at most."""
+    return f"{ns / 1e3:.0f} us" if ns >= 1e5 else f"{ns / 1e3:.3g} us"

@@ -25,6 +25,7 @@ from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import normalize_axis, whole_number
 from .compiler.storage import readable, rounded
 from .creation import full
+from .keys import where_not_zero
 from .operands import factor_first, flag, operand, require_tensors, tensor_of, tensor_of_one, to_dtype
 from .out import write, write_apart, write_op
 from .placement import check_memory_format
@@ -317,7 +318,8 @@ def check_scatter(name, input, index, src):
         raise OpError(
             f"{name}(): Expected self.dtype to be equal to src.dtype, got {input.dtype.name}, {src.dtype.name}"
         )
-    if index.numel() and input.ndim and index.ndim != max(input.ndim, 1):
+    n_dimensions = len(shape_of(input))
+    if n_dimensions and len(shape_of(index)) != n_dimensions and index.numel():
         raise OpError(
             f"{name}(): Index tensor must have the same number of dimensions as self tensor, got {index.shape} and "
             f"{input.shape}"
@@ -380,11 +382,12 @@ def nonzero(input, *, as_tuple=False):
     if input.__class__ is not Tensor:
         tensor_of("nonzero", input)
     as_tuple = flag("nonzero", "as_tuple", as_tuple)
-    found = np.atleast_1d(readable(array_that_sizes(input))).nonzero()
+    array = readable(array_that_sizes(input))
+    found = where_not_zero(array if array.ndim else np.atleast_1d(array))
     if as_tuple:
-        return tuple(wrap(np.asarray(k, dtype=np.int64)) for k in found)
-    places = np.empty((found[0].size, input.ndim), np.int64)
-    for d in range(input.ndim):
+        return tuple([wrap(np.asarray(k, dtype=np.int64)) for k in found])
+    places = np.empty((found[0].size, array.ndim), np.int64)
+    for d in range(array.ndim):
         places[:, d] = found[d]
     return wrap(places)
 

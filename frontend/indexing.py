@@ -206,7 +206,23 @@ def _advanced(x, tensors):
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
+def _filled(x, mask, number):
+    """Whether a float was written where a mask of x's shape holds: outside of calls in flight, if x is of floats and
+    has nothing to do with autograd, one op and no tensor of the number."""
+    array, places = x._data, mask._data
+    if array is None or places is None or state.frame is not None or x._requires_grad and state.grad_enabled:
+        return False
+    if places.shape != array.shape or places.dtype != np.bool_ or array.dtype.char not in "fd":
+        return False
+    if _SURELY_FITS <= abs(number) < inf:
+        return False
+    apply_inplace(spelling.masked_fill, x, (x, mask, number), {})
+    return True
+
+
 def setitem(x, key, value):
+    if value.__class__ is float and key.__class__ is Tensor and _filled(x, key, value):
+        return
     sizes, frame, made, given = shape_of(x), state.frame, None, value
     plain = (key,) if key.__class__ is int else plain_of(key if key.__class__ is tuple else (key,))
     if plain is None:

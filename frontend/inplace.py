@@ -1,13 +1,17 @@
 """In-place forms of functions: `x.f_(...)` computes f(x, ...) and writes it into x's memory."""
 
+from math import prod
+
+from .compiler import dtypes
 from .compiler.ops import comparison, source, spelling, view
 from .compiler.ops.table import OpError
 from .creation import as_tensor, plain
 from .kinds import answering, door
 from .operands import operand
 from .runtime.eager.gate import apply_inplace, check_fits
+from .runtime.state import random
 from .runtime.state.elsewhere import is_elsewhere
-from .runtime.state.modes import state
+from .runtime.state.modes import state, watching
 from .runtime.state.tensor import Tensor, shape_of
 from .shaping import expand
 
@@ -68,6 +72,31 @@ def fill(target, value, node="FillBackward2"):
     if target._requires_grad and state.grad_enabled:
         return apply_inplace(spelling.refilled, target, (target, plain(value)), {"node": node})
     return apply_inplace(source.full, target, (plain(value),), {"shape": shape_of(target), "dtype": target.dtype})
+
+
+def redrawn(target, drawn, numbers, generator, **attributes):
+    """Whether the target's elements have become what a `Drawn` makes of draws and plain floats, in one step: outside
+    of calls in flight, if there are few, and autograd has nothing to do with it. attributes: the type of the draws, if
+    the target's is another one, and what the `Drawn` asks for."""
+    if state.frame is not None or not random.at_once(prod(shape_of(target))):
+        return False
+    is_noted = watching and getattr(state.forward, "notes_changes", False)
+    if not is_noted and (watching or target._data is None):
+        return False
+    dtype = target.dtype
+    if dtype not in _DRAWN or target._requires_grad and state.grad_enabled:
+        return False
+    if not attributes:
+        if not dtype.is_floating_point:
+            return False
+        attributes = {"dtype": dtype}
+    keys = random.keys_for(drawn, generator)
+    apply_inplace(drawn.op, target, keys + numbers, {"shape": shape_of(target), **attributes})
+    return True
+
+
+# Whole numbers below 2^53 and truths are the same whether float64 becomes these at once or by way of int64.
+_DRAWN = frozenset((dtypes.float32, dtypes.float64, dtypes.int64, dtypes.bool_))
 
 
 def attach(modules):

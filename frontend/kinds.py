@@ -56,6 +56,8 @@ def door(name, function):
     """The function, which says of an argument of a wrong kind what it is called and what kind it has to be. name: its
     path without "weft."; a method's is that of the function."""
     known, place, unknown = _NOTHING, marks.place_of(function), 0
+    # Of a function that looks for keywords before it does anything, that which is called where there are none.
+    without_keywords = getattr(function, "without_keywords", function)
 
     def checked(*args, **kwargs):
         nonlocal known, unknown
@@ -73,7 +75,7 @@ def door(name, function):
             known = _look(name, function, args, kwargs, known, key)
         try:
             # Without the keywords that there mostly are not a call takes half the time.
-            return function(*args, **kwargs) if kwargs else function(*args)
+            return function(*args, **kwargs) if kwargs else without_keywords(*args)
         except _TROUBLE as error:
             shorten(error)
             _explain(name, function, args, kwargs, error)

@@ -17,13 +17,14 @@ from . import functions as f
 from .compiler.dtypes import bfloat16
 from .compiler.later import later
 from .compiler.ops import TABLE, arithmetic, derived, division, neural, transcendental, view
+from .compiler.ops.random import between, scaled_normal
 from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis
 from .compiler.storage import readable, rounded
 from .families import FAMILIES
 from .indexing import getitem, setitem
-from .inplace import fill, overwrite
-from .kinds import door_of
+from .inplace import fill, overwrite, redrawn
+from .kinds import answering, door_of
 from .numpy_words import understanding
 from .operands import factor_first
 from .overriding import has_say
@@ -151,15 +152,24 @@ def _zero_(self):
     return self if cleared_at_once([self]) else fill(self, 0)
 
 
+_NUMBERS = (float, int)
+
+
 def _uniform_(self, low=0.0, high=1.0, *, generator=None):
     if low > high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
+    are_plain = low.__class__ in _NUMBERS and high.__class__ in _NUMBERS
+    if are_plain and redrawn(self, between, (float(high - low), float(low)), generator):
+        return self
     return overwrite(self, random.between(self.shape, self.dtype, low, high, generator), "UniformBackward0")
 
 
 def _normal_(self, mean=0.0, std=1.0, *, generator=None):
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    are_plain = std.__class__ in _NUMBERS and mean.__class__ in _NUMBERS
+    if are_plain and redrawn(self, scaled_normal, (float(std), float(mean)), generator):
+        return self
     return overwrite(self, random.normal(self.shape, self.dtype, generator, std, mean), "NormalBackward0")
 
 
@@ -194,7 +204,7 @@ def _attach_inplace():
     Tensor.copy_, Tensor.fill_ = _copy_, _fill_
     Tensor.zero_ = _zero_
     Tensor.square_ = lambda self: _pow_(self, 2)
-    Tensor.uniform_, Tensor.normal_, Tensor.clamp_ = _uniform_, _normal_, _clamp_
+    Tensor.uniform_, Tensor.normal_, Tensor.clamp_ = answering(_uniform_), answering(_normal_), _clamp_
     Tensor.pow_ = _pow_
     Tensor.clamp_min_ = lambda self, min: _clamp_(self, min=min)
     Tensor.clamp_max_ = lambda self, max: _clamp_(self, max=max)
@@ -360,7 +370,11 @@ def _index(self):
 def _detach(self):
     """The same values, sharing memory, cut from the graph."""
     out = _apply(view.detach, (self,), {})
-    set_apart(out)
+    base = out._base
+    if base is None or base._data is None or base._node is not None or base._frame is not None:
+        set_apart(out)
+    else:
+        out._is_apart = True  # of a tensor without a history that is all
     return out
 
 
@@ -418,7 +432,7 @@ def _output_nr(self):
 
 def _detach_inplace(self):
     """Cut this tensor from the graph: from now on it is a leaf that requires no gradients."""
-    if self._base is not None and self._requires_grad:
+    if self._requires_grad and self._is_view():
         raise RuntimeError("Can't detach views in-place. Use detach() instead.")
     if not self._requires_grad:
         # Nothing to cut, as in `p.grad.detach_()` before gradients are set to zero.

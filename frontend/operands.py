@@ -95,6 +95,10 @@ def _number_like(number, like):
 
 def alike(input, other, floating=False):
     """Both converted to the type that arithmetic on them gives (a floating one, if asked)."""
+    if input.__class__ is Tensor and other.__class__ is Tensor:
+        dtype = input.dtype
+        if dtype is other.dtype and (dtype.is_floating_point or not floating):
+            return input, other
     operands = (input, other)
     dtype = dtypes.result_type(operands, state.default_dtype)
     if floating and not dtype.is_floating_point:

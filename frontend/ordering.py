@@ -12,12 +12,13 @@ from .compiler.ops.table import OpError
 from .compiler.shapes import normalize_axis, whole_number
 from .compiler.storage import convert, readable
 from .creation import as_tensor
+from .distinct import distinct
 from .functions import to_dtype, where
 from .operands import flag, tensor_of
 from .results import result_type
 from .runtime.eager.function import without_derivative
 from .runtime.state import random
-from .runtime.state.modes import array_that_sizes, state
+from .runtime.state.modes import array_that_sizes, state, watching
 from .runtime.state.tensor import Tensor, wrap
 from .shaping import flatten, movedim, narrow, reshape, squeeze, unsqueeze
 
@@ -79,9 +80,33 @@ def kthvalue(input, k, dim=-1, keepdim=False):
         raise IndexError(f"kthvalue(): Expected reduction dim {dim} to have non-zero size.")
     if not 1 <= k <= size:
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {dim}: k is {k}, size {size}")
-    order = ordering.first_positions(input, axis=axis, descending=False, k=k)
-    index = squeeze(narrow(order, axis, k - 1, 1), axis) if input.ndim else order
+    index = _of_rank(input, axis, k - 1)
+    if index is None:
+        order = ordering.first_positions(input, axis=axis, descending=False, k=k)
+        index = squeeze(narrow(order, axis, k - 1, 1), axis) if input.ndim else order
     return _picked(_Kthvalue, input, index, axis, keepdim)
+
+
+_MANY = 1 << 7
+
+
+def _of_rank(input, axis, rank):
+    """The positions of a rank in long rows outside of calls, where the rest need no order; else None. A rank is no
+    median where there are NaNs."""
+    array = input._data
+    if state.frame is not None or watching or array is None or not array.ndim or array.shape[axis] < _MANY:
+        return None
+    if input.dtype not in _PARTED or rank < 32 or array.dtype.kind == "f" and array.max() != array.max():
+        return None
+    return ordering.position_of_rank(input, axis=axis, rank=rank)
+
+
+_PARTED = (dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64)
+
+
+def _median_index(input, axis, ignore_nan):
+    index = _of_rank(input, axis, (input.shape[axis] - 1) // 2) if input.ndim else None
+    return ordering.median_index(input, axis=axis, ignore_nan=ignore_nan) if index is None else index
 
 
 def _median(made, ignore_nan):
@@ -91,10 +116,10 @@ def _median(made, ignore_nan):
                 missing = math.nan if input.dtype.is_floating_point else np.iinfo(input.dtype.numpy).min
                 return wrap(convert(np.asarray(missing), input.dtype)) + input.sum().to(input.dtype)
             flat = flatten(input)
-            index = ordering.median_index(flat, axis=0, ignore_nan=ignore_nan)
+            index = _median_index(flat, 0, ignore_nan)
             return ordering.one_of_equals(flat, index, of=made.of)
         axis = normalize_axis(made.of, dim, input.ndim)
-        index = ordering.median_index(input, axis=axis, ignore_nan=ignore_nan)
+        index = _median_index(input, axis, ignore_nan)
         return _picked(made, input, index, axis, keepdim)
 
     function.__name__ = made.of
@@ -324,11 +349,11 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     """The distinct elements (slices along dim) in order; with them, if asked, where each input went and how many."""
     values, axis = _sizing_values(input), None if dim is None else normalize_axis("unique", dim, input.ndim)
     _check_unique_axis("unique", values, axis)
-    if axis is None and values.dtype.kind in "iub" and not (return_inverse or return_counts):
-        # Of whole numbers the distinct ones are all there is to say: none is equal to another and differs from it.
-        return without_derivative("unique", wrap(np.unique(values)), input)
-    found, inverse, counts = np.unique(values, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
-    inverse = inverse.reshape(values.shape if axis is None else -1)
+    if axis is None:
+        found, inverse, counts = distinct(values, return_inverse)
+    else:
+        found, inverse, counts = np.unique(values, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
+        inverse = inverse.reshape(-1)
     result = without_derivative("unique", wrap(np.ascontiguousarray(convert(found, input.dtype))), input)
     return _chosen(result, inverse, counts, return_inverse, return_counts)
 
@@ -428,13 +453,15 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     draws = _values(random.uniform(shape, dtypes.float64, generator))
     if replacement:
         totals = np.cumsum(weights, -1)
-        drawn = (draws[..., None] * totals[..., None, -1:] >= totals[..., None, :]).sum(-1)
+        drawn = _values(ordering.searchsorted(wrap(totals), wrap(draws * totals[..., -1:]), right=True, narrow=False))
         last = weights.shape[-1] - 1 - np.argmax(weights[..., ::-1] > 0, -1)
         return wrap(np.minimum(drawn, last[..., None]).astype(np.int64))
     # The largest of log(u) / weight, one after the other: Efraimidis and Spirakis (2006).
-    with np.errstate(divide="ignore"):
-        keys = np.log1p(-draws) / weights
-    return wrap(np.argsort(-keys, -1, kind="stable")[..., :num_samples].astype(np.int64))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        keys = np.fmax(np.log1p(-draws) / weights, -np.inf)
+    if num_samples == 1:
+        return wrap(keys.argmax(-1, keepdims=True).astype(np.int64, copy=False))
+    return ordering.first_positions(wrap(keys), axis=keys.ndim - 1, descending=True, k=num_samples)
 
 
 def _checked_weights(input, num_samples, replacement):

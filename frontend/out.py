@@ -16,6 +16,7 @@ from .compiler.ops.table import Meta
 from .compiler.ops.view import clone
 from .numpy_words import BY_NUMPY
 from .runtime.eager.gate import apply_inplace, native_change
+from .runtime.state.aligned import address_of
 from .runtime.state.modes import state, watching
 from .runtime.state.said import warn
 from .runtime.state.storage import Storage
@@ -218,7 +219,7 @@ def _overlap_in_part(x, y):
 
 
 def _are_same_memory(x, y):
-    return x.shape == y.shape and x.strides == y.strides and x.ctypes.data == y.ctypes.data
+    return x.shape == y.shape and x.strides == y.strides and address_of(x) == address_of(y)
 
 
 def _takes(function, keyword):
@@ -250,6 +251,7 @@ def taking_out(name, function):
             kwargs.setdefault("dtype", out.dtype)
         return write(name, out, function(*args, **kwargs))
 
+    function_with_out.without_keywords = function
     return function_with_out
 
 

@@ -126,7 +126,7 @@ _TABLE = [
 # takes half the time without them.
 LAZY = {
     *("amp", "autograd", "distributed", "distributions", "fft", "func", "futures", "hub", "linalg", "nn", "optim"),
-    *("sparse", "special", "utils"),
+    *("sparse", "special", "utils", "visualize"),
 }
 # Functions of lists of tensors (foreach.py) by the operands they have; those of one and two have a form in place.
 FOREACH_OF_ONE = """

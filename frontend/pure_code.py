@@ -21,17 +21,20 @@ import numpy as np
 
 from .array_bytes import ArrayBytes
 from .nn.module import Module
-from .paths import FAMILY_OF_FUNCTION, PathModule
+from .paths import PathModule
 from .public import is_there
+from .pure_objects import Impure, ReadsOfObjects
 from .pure_values import (
     PACKAGE,
     described,
     formulas_of_others,
     is_distribution_class,
+    is_enumeration,
     is_harmless,
     is_harmless_builtin,
     is_known_function,
     is_named_tuple,
+    is_namespace,
     is_plain_class,
     is_plain_object,
 )
@@ -59,20 +62,6 @@ _REFUSED = frozenset(
     PRINT_EXPR GET_AWAITABLE GET_AITER GET_ANEXT SEND BEFORE_ASYNC_WITH
 """)
 )
-# Methods that make, show, copy or end an object, which is not what a function that computes with one does.
-_ASIDE = frozenset(
-    str.split("""
-    __init__ __repr__ __str__ __post_init__ __init_subclass__ __class_getitem__ __del__ __getstate__ __setstate__
-    __reduce__ __reduce_ex__ __copy__ __deepcopy__ __replace__ __dir__ __format__ __sizeof__ __setattr__ __delattr__
-""")
-)
-_OF_MAKING = frozenset(("__init__", "__post_init__", "__setattr__", "__del__"))  # and of ending, an object
-_OF_DATACLASSES = frozenset(("__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"))  # as they are made
-_OF_NAMED_TUPLES = frozenset(("__getnewargs__", "__new__", "__match_args__"))
-# Of modules: what changes nothing.
-_OF_MODULES = frozenset(str.split("""
-    forward parameters named_parameters buffers named_buffers children named_children modules named_modules eval
-"""))  # fmt: skip
 _OF_OPERATORS = ("__getitem__", "__len__", "__iter__", "__contains__", "__enter__", "__exit__", "__bool__")
 _OF_CELLS = ("LOAD_DEREF", "LOAD_CLOSURE", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLASSDEREF")
 _OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
@@ -80,14 +69,6 @@ _LAST_KNOWN = (3, 13)  # CPython whose instructions these are
 _MOST_FUNCTIONS, _MOST_PARTS = 64, 1 << 12
 _MOST_BYTES = 1 << 18  # of arrays: comparing more takes as long as running the function
 _KEYS = (str, int, float, bool, bytes, type(None))
-
-
-class Impure(Exception):
-    """Why a function has to run every time, and the line."""
-
-    def __init__(self, reason, code=None, line=None):
-        where = f" [{code.co_filename}:{line or code.co_firstlineno}]" if code is not None else ""
-        super().__init__(reason + where)
 
 
 def reads_of(function, *given):
@@ -104,7 +85,7 @@ def reads_of(function, *given):
     return reads
 
 
-class Reads:
+class Reads(ReadsOfObjects):
     """What a function reads outside, and what that was.
 
     tensors: those among them, whose memory is not compared.
@@ -165,6 +146,10 @@ class Reads:
             self._add_distribution(value, name, code, line)
         elif isinstance(value, type) and is_plain_class(value):
             self._add_class(value, code, line)
+        elif is_namespace(kind):
+            self._add_namespace(value)
+        elif is_enumeration(kind) or is_enumeration(value):
+            self._add_enumeration(value if isinstance(value, type) else kind, code, line)
         elif is_plain_object(kind):
             self._add_object(value, code, line)
         else:
@@ -183,10 +168,13 @@ class Reads:
         self.attributes += [(value, name, getattr(value, name)) for name in ("func", "args", "keywords")]
         self._read(value.keywords, value.keywords)
 
-    def _add_parts(self, value, name, code, line):
-        self._n_parts += len(value)
+    def _count_parts(self, number, name, code, line):
+        self._n_parts += number
         if self._n_parts > _MOST_PARTS:
             raise Impure(f"what it reads has more than {_MOST_PARTS} parts, {name} among them", code, line)
+
+    def _add_parts(self, value, name, code, line):
+        self._count_parts(len(value), name, code, line)
         parts = tuple(value.values() if type(value) is dict else value)
         if type(value) is dict:
             if not all(type(key) in _KEYS for key in value):
@@ -333,85 +321,6 @@ class Reads:
         found = [self._add_attribute(thing, name, code, line) for thing in list(self._containers.values())]
         if not known and not any(found):
             self._unknown.setdefault(name, (code, line))
-
-    def _add_object(self, thing, code, line):
-        """An object of the user's. What operators, calls and loops do with it is read too."""
-        self._add_methods(type(thing), _ASIDE, code, line)
-        self.attributes += [(thing, "__class__", type(thing)), (thing, "__dict__", vars(thing))]
-        self._add_container(thing)
-
-    def _add_class(self, kind, code, line):
-        """A class of the user's, and what making an object of it does."""
-        if not issubclass(kind, tuple) and kind.__new__ is not object.__new__:
-            raise Impure(f"{kind.__qualname__} has a __new__ of its own", code, line)
-        self._add_methods(kind, _ASIDE - _OF_MAKING, code, line)
-        self._add_container(kind)
-
-    def _add_methods(self, kind, aside, code, line):
-        self._add_version(kind, code, line)
-        for base in kind.__mro__[:-1]:
-            if base is tuple:
-                continue
-            made = _OF_DATACLASSES if "__dataclass_params__" in vars(base) else frozenset()
-            made |= _OF_NAMED_TUPLES if is_named_tuple(base) else frozenset()
-            for name, value in vars(base).items():
-                if name.startswith("__") and name not in aside | made and callable(value):
-                    self.add_value(value, f"{kind.__qualname__}.{name}", code, line)
-
-    def _add_version(self, kind, code, line):
-        """It changes when the class does, or one that it inherits from. Some have none: CPython has only so many."""
-        version = native_layout.type_version(kind)
-        if not version:
-            raise Impure(f"{kind.__qualname__} may change unseen", code, line)
-        self.classes[kind] = version
-
-    def _add_container(self, thing):
-        self._containers[id(thing)] = thing
-        for name, code, line in list(self._names):
-            if self._add_attribute(thing, name, code, line):
-                self._unknown.pop(name, None)
-
-    def _add_attribute(self, thing, name, code, line):
-        """Whether a module, an object or a class has the attribute, which is read then."""
-        own = vars(thing)
-        if isinstance(thing, type):
-            return self._add_of_classes(thing, name, code, line) is not None
-        if name in FAMILY_OF_FUNCTION and name not in own and thing is sys.modules[PACKAGE]:
-            getattr(thing, name)  # it comes now, and so do methods
-            self.classes[Tensor] = native_layout.type_version(Tensor)
-        if name in own:
-            self._read(own, {name: own[name]})
-            self.add_value(own[name], name, code, line)
-            return True
-        if isinstance(thing, types.ModuleType):
-            if type(thing) is PathModule:
-                self._add_absent(own, name)  # what is assigned to it would stand for what its sources have
-            return False
-        found = self._add_of_classes(type(thing), name, code, line)
-        # A property has precedence over what is in the object's own dict.
-        if found is not None and type(found) is not property:
-            self._add_absent(own, name)
-        return found is not None
-
-    def _add_of_classes(self, kind, name, code, line):
-        """What a class or one that it inherits from has by this name, or None; their versions tell when it changes."""
-        for base in kind.__mro__[:-1]:
-            if name in vars(base) and base is not tuple:
-                value = vars(base)[name]
-                if issubclass(base, Module) and base.__module__.partition(".")[0] == PACKAGE:
-                    if not (name in _OF_MODULES or is_there(Tensor, name)):
-                        raise Impure(f"{kind.__qualname__}.{name} may do more than ops", code, line)
-                    return value
-                if type(value) is property:
-                    self.add_value(value.fget, name, code, line)
-                elif type(value) in (staticmethod, classmethod):
-                    self.add_value(value.__func__, name, code, line)
-                elif type(value) is types.FunctionType or not hasattr(type(value), "__get__"):
-                    self.add_value(value, name, code, line)
-                elif not (is_named_tuple(base) and name in base._fields):
-                    raise Impure(f"{name} is {described(value)}", code, line)
-                return value
-        return None
 
     def _read(self, namespace, values):
         self.items += [(namespace, name, value) for name, value in values.items()]

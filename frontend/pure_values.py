@@ -1,11 +1,13 @@
 """What a function may name and still do nothing but ops (pure_code.py): by the kind of value."""
 
 import builtins
+import enum
 import itertools
 import math
 import operator
 import sys
 import types
+from abc import ABCMeta
 from functools import reduce
 
 import numpy as np
@@ -30,6 +32,7 @@ _BUILTINS = frozenset(str.split("""
 """))  # fmt: skip
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, DType, Size, np.dtype, np.float64, np.float32, np.int64,
           np.bool_, type(Ellipsis), np.ufunc, Op)  # fmt: skip
+_PLAIN_SET = frozenset((type(None), bool, int, float, str, bytes))  # types that compare by value
 _TYPES = frozenset((Tensor, DType, Size, enable_grad, inference_mode, no_grad, np.ndarray, np.float64, np.float32,
                     np.int64, np.bool_))  # fmt: skip
 _OF_PYTHON = frozenset((math.__name__, operator.add.__module__))
@@ -43,7 +46,7 @@ _NO_TRANSFORMS = ("replace_all_batch_norm_modules_", "stack_module_state")
 def is_harmless(value):
     """Whether it is no more than a value, or computes values of values and does nothing else."""
     kind = type(value)
-    if kind in _PLAIN or isinstance(value, np.dtype):
+    if kind in _PLAIN or isinstance(value, np.dtype) or kind is frozenset and _PLAIN_SET.issuperset(map(type, value)):
         return True
     if isinstance(value, type):
         return value in _TYPES or value.__module__ == itertools.__name__ or _is_bare_error(value)
@@ -98,18 +101,46 @@ def formulas_of_others(function, classes):
 
 
 def is_plain_object(kind):
-    """Whether reading an attribute of such an object is looking into its dict and the dicts of its classes."""
-    # What inherits from a list, a dict or the like has more than that.
-    return is_plain_class(kind) and kind.__new__ is object.__new__ and kind.__dictoffset__ != 0
+    """Whether reading an attribute of such an object is looking into its dict or slots and the dicts of its classes."""
+    # What inherits from a list, a dict or the like has more than that, and so has a class of an extension.
+    has_place = kind.__dictoffset__ != 0 or all("__slots__" in vars(base) for base in kind.__mro__[:-1])
+    return type(kind) in (type, ABCMeta) and _is_plain(kind) and kind.__new__ is object.__new__ and has_place
 
 
 def is_plain_class(kind):
-    """The same of a class."""
+    """The same of a class. (With abstract methods, what is an instance of it may change.)"""
+    return type(kind) is type and _is_plain(kind)
+
+
+def _is_plain(kind):
     if not isinstance(kind.__module__, str):  # of an extension
         return False
     ours = kind.__module__.partition(".")[0] in (PACKAGE, "builtins", "numpy", "types")
     plain = kind.__getattribute__ in (object.__getattribute__, tuple.__getattribute__)
-    return type(kind) is type and plain and not hasattr(kind, "__getattr__") and not ours
+    return plain and not hasattr(kind, "__getattr__") and not ours
+
+
+def is_namespace(kind):
+    """Whether a class is one of Python's own whose objects have attributes and nothing else."""
+    home = sys.modules.get("argparse")
+    return kind is types.SimpleNamespace or home is not None and kind is home.Namespace
+
+
+def is_enumeration(kind):
+    """Whether a class is an enumeration of a user's, as the language makes it."""
+    if type(kind) is not enum.EnumMeta or is_of_enum(kind):
+        return False
+    return not any(
+        name in vars(base)
+        for base in kind.__mro__
+        for name in ("__getattr__", "__getattribute__", "_missing_")
+        if not (is_of_enum(base) or base is object)
+    )
+
+
+def is_of_enum(kind):
+    """Whether a class is one that enumerations inherit from, of Python's own."""
+    return kind.__module__ == enum.__name__ or kind in (int, str, float)
 
 
 def is_named_tuple(kind):

@@ -161,7 +161,13 @@ def forget():
 
 # --- docstrings -------------------------------------------------------------------------------------------------------
 # Where the entry of a name stands that has none at its own path: methods are mostly functions.
-_ELSEWHERE = {"Tensor": ("", "nn.functional"), "": ("nn.functional",), "autograd": ("",), "amp": ("",)}
+_ELSEWHERE = {
+    "Tensor": ("", "nn.functional"),
+    "": ("nn.functional",),
+    "autograd": ("",),
+    "amp": ("",),
+    "testing": ("autograd",),
+}
 
 
 _attached = []

@@ -9,6 +9,7 @@ scaler.update()                   a smaller scale if so; a greater one after `gr
 import warnings
 
 from .compiler.later import later
+from .reference import document
 from .runtime.state.device import device as device_of
 from .runtime.state.modes import no_grad
 from .runtime.state.tensor import Tensor
@@ -184,3 +185,6 @@ class GradScaler:
         self.init_scale = self._scale = state_dict["scale"]
         self.growth_factor, self.backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
         self.growth_interval, self._n_finite = state_dict["growth_interval"], state_dict["_growth_tracker"]
+
+
+document("amp", __name__)

@@ -31,6 +31,15 @@ def spaced(start, end, steps, dtype):
     return found
 
 
+def facts_of(start, end, steps):
+    """The operands of the op that makes the same in float32 (compiler/ops/source.py: spaced)."""
+    number = np.float32
+    with np.errstate(over="ignore"):
+        first, last = number(start), number(end)
+        step = (last - first) / number(max(steps - 1, 1))
+    return float(first), float(last), float(step), float(max(steps // 2, int(steps == 1))), float(steps - 1)
+
+
 # Numbers of a linspace that are computed at once: they stay in the near caches.
 _BLOCK = 1 << 12
 

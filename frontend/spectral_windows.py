@@ -5,6 +5,7 @@ import numpy as np
 from .compiler.dtypes import dtype_of
 from .compiler.storage import convert
 from .placement import check_placement
+from .runtime.state.marks import of_numbers
 from .runtime.state.modes import state
 from .runtime.state.tensor import tensor_of
 
@@ -66,3 +67,6 @@ def kaiser_window(window_length, periodic=True, beta=12.0, *, dtype=None, requir
 
 
 PUBLIC = str.split("hamming_window hann_window blackman_window bartlett_window kaiser_window")
+
+
+of_numbers(hamming_window, hann_window, blackman_window, bartlett_window, kaiser_window)

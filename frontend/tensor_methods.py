@@ -9,6 +9,7 @@ from .creation import filled, full, place_like, size_given, tensor
 from .overriding import NO_DISPATCHER, check_subclass
 from .placement import check_memory_format, check_placement, strided
 from .runtime.eager.node import edge_of
+from .runtime.state.aligned import address_of
 from .runtime.state.device import CPU, gpu_given
 from .runtime.state.elsewhere import is_elsewhere
 from .runtime.state.hooks import TensorHook
@@ -119,10 +120,9 @@ def _storage_offset(self):
 
 
 def _address(self):
-    # `array.ctypes.data` makes objects of ctypes on the way.
     if self._data is None and is_elsewhere(self):
         return self._meta.address
-    return self.array.__array_interface__["data"][0]
+    return address_of(self.array)
 
 
 def _is_nonzero(input):
@@ -299,12 +299,12 @@ by_shape.update(
     for name in str.split("""
         sum mean amax amin any all var std softmax log_softmax argmax argmin
         view reshape flatten squeeze unsqueeze permute transpose swapaxes swapdims t expand narrow select
-        size dim ndimension numel nelement
+        diagonal trace size dim ndimension numel nelement
     """)
 )
 changing.update(
-    {f"{name}_": (TABLE[name], ALONE) for name in str.split("exp sqrt neg tanh sigmoid abs relu")}
-    | {f"{name}_": (TABLE[name], PLAIN) for name in ("mul", "div")}
-    | {f"{name}_": (TABLE[name], WITH_FACTOR) for name in ("add", "sub")}
-    | {"copy_": (TABLE["clone"], COPY)}
+    {f"{name}_": (TABLE[name], ALONE, None) for name in str.split("exp sqrt neg tanh sigmoid abs relu")}
+    | {f"{name}_": (TABLE[name], PLAIN, None) for name in ("mul", "div")}
+    | {f"{name}_": (TABLE[name], WITH_FACTOR, TABLE[f"{name}_scaled"]) for name in ("add", "sub")}
+    | {"copy_": (TABLE["clone"], COPY, None)}
 )

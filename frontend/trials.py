@@ -6,6 +6,7 @@ Native code counts the calls, and asks Python when none is left (runtime/replay/
 """
 
 import functools
+from time import perf_counter
 
 from . import contest as contests
 from . import made_anew
@@ -15,6 +16,7 @@ from .runtime.programs.program import captures
 from .runtime.replay.compiled_call import EAGERLY, N_LEFT, Calls
 from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_arguments import leaves_of
+from .runtime.replay.usual_end import raise_often
 
 _whole_calls = later("whole_calls:WholeCalls")
 _UNASKED, _MOST_UNASKED = 256, 8192  # eager calls, before the arguments are looked at again
@@ -68,8 +70,7 @@ class Trials(Calls):
             return self(*args, **kwargs)
         self._n_left.value = 1
         self._eagerly.value = way is not REPLAYED
-        result, seconds = timed(self, args, kwargs)
-        self._has_taken(way, result, seconds)
+        result = self._taking(way, self, args, kwargs)
         if contest.is_eager:
             self._call_natively()
         return result
@@ -92,8 +93,18 @@ class Trials(Calls):
     def _looked_at(self, args, kwargs):
         """One of the eager calls after a trial that they have won."""
         self._n_left.value = self._contest.look_after
-        result, seconds = timed(self._function, args, kwargs)
-        self._has_taken(EAGER, result, seconds)
+        return self._taking(EAGER, self._function, args, kwargs)
+
+    def _taking(self, way, function, args, kwargs):
+        """What a call gives that goes this way, and how long it takes. If it raises that counts where many do."""
+        began = perf_counter()
+        try:
+            result, seconds = timed(function, args, kwargs)
+        except Exception:
+            if any(map(raise_often, self.recordings)):
+                self._has_taken(way, None, perf_counter() - began)
+            raise
+        self._has_taken(way, result, seconds)
         return result
 
     def _has_taken(self, way, result, seconds):

@@ -36,7 +36,12 @@ def op_database():
     """{name with variant: OpInfo} of the ops weft aims at."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        from torch.testing._internal import common_utils
         from torch.testing._internal.common_methods_invocations import op_db
+        from torch.testing._internal.opinfo import core
+    # It looks through the stack for a TestCase, of which there is none here, and takes nine tenths of the time of all
+    # samples, the more the more modules there are.
+    common_utils.extract_test_fn = core.extract_test_fn = lambda: None
     found = {}
     for op in op_db:
         key = op.name if not op.variant_test_name else f"{op.name}:{op.variant_test_name}"

@@ -337,6 +337,20 @@ def test_anomaly_detection_in_the_backward_of_a_backward():
     assert "Bad.apply(x * x)" in str(caught[-1].message)
 
 
+@pytest.mark.parametrize("compile", [lambda f: f, weft.compile])
+@pytest.mark.parametrize("part", [lambda x: x.detach(), lambda x: (x * 1)[0].detach(), lambda x: x[1:].detach()[...]])
+def test_what_detach_made_can_be_detached_in_place(compile, part):
+    """It is no view. A view of it is one."""
+    make, x = compile(lambda x: part(x).requires_grad_()), leaf(1.0, 2.0)
+    for _ in range(5):
+        made = make(x)
+        if made._is_view():
+            with pytest.raises(RuntimeError, match="Can't detach views in-place"):
+                made.detach_()
+        else:
+            assert made.detach_() is made and not made.requires_grad
+
+
 # --- small things -----------------------------------------------------------------------------------------------------
 def test_small_things_of_tensors_and_modes():
     x = leaf(1.0, 2.0)

@@ -194,15 +194,6 @@ def test_refusals():
     with weft.no_grad():
         row.mul_(2)
     assert row.tolist() == base.tolist()[0] == [2 * v for v in x.tolist()[0]]
-    sheared = weft.from_numpy(np.ones((3, 3), np.float32).T)
-    with pytest.raises(NotImplementedError, match=r"in-place change of a view .* call .contiguous\(\) or .clone\(\)"):
-        sheared[0].mul_(w)
-    plain = weft.zeros(2, 3)
-    apart = plain.detach()
-    with pytest.raises(NotImplementedError, match="shown by a detached tensor"):
-        plain[0].add_(w)
-    apart.add_(w)
-    assert apart.requires_grad and not plain.requires_grad
 
 
 @pytest.mark.parametrize(

@@ -180,8 +180,12 @@ RECORDS = [
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_records_can_be_printed_again(path):
-    printed = list(report.lines(json.loads(path.read_text())))
-    assert any("peak memory" in line for line in printed)
+    recorded = json.loads(path.read_text())
+    printed = list(report.lines(recorded))
+    for name, workload in recorded["workloads"].items():
+        assert any(f"- {name}: {workload['what']}." in line for line in printed)
+    first_calls = any(workload["first_call"] for workload in recorded["workloads"].values())
+    assert any("peak memory" in line for line in printed) == first_calls
 
 
 def test_failures_and_differences_fail_the_run():

@@ -6,9 +6,10 @@ import pickle
 import threading
 import warnings
 import weakref
+from contextlib import suppress
 
 import pytest
-from compiled_twin import leaf
+from compiled_twin import assert_same, error_of, leaf
 
 import weft
 from weft import nn, optim, randn
@@ -119,6 +120,61 @@ def test_a_backward_lets_go_of_what_was_saved(without_gc):
         assert y._frame is None or not y._frame.arrays
         del y
         assert argument() is None
+
+
+LOSSES = {
+    "of a batch": (lambda x, w: x, lambda x, w: (w * x).sin().sum()),
+    "of what has a history": (lambda x, w: x * w, lambda h, w: (h * h).sum()),
+    "of a leaf": (lambda x, w: x.requires_grad_(), lambda x, w: (w * x).sin().sum()),
+    "with what it was found from": (lambda x, w: x, lambda x, w: ((h := (w * x).sin()).sum(), h.detach(), h * 2.0)),
+}
+AFTERWARDS = {
+    "nothing": lambda loss, w: None,
+    "once more": lambda loss, w: error_of(lambda: loss.backward()),
+    "a hook": lambda loss, w: error_of(lambda: loss.register_hook(lambda g: None)) and None,
+    "a change": lambda loss, w: loss.mul_(2.0).grad_fn.name(),
+    "nodes": lambda loss, w: [node.name() for node, _ in loss.grad_fn.next_functions],
+    "used": lambda loss, w: error_of(lambda: weft.autograd.grad(loss * 2.0, w)),
+    "a part": lambda loss, w: error_of(lambda: weft.autograd.grad(loss, loss)),
+}
+
+
+@pytest.mark.parametrize("prepare, compute", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize("ask", AFTERWARDS.values(), ids=AFTERWARDS)
+def test_losses_that_are_kept_keep_no_batches(prepare, compute, ask, without_gc):
+    """After the backward: a list of losses was one of all that they were computed from."""
+
+    def scenario(compile):
+        weft.manual_seed(0)
+        f, w, losses = compile(compute), leaf(3), []
+        for _ in range(7):
+            x = randn(2, 3)
+            given = prepare(x, w)
+            result = f(given, w)
+            loss = result[0] if isinstance(result, tuple) else result
+            loss.backward()
+            yield w.grad.clone(), ask(loss, w)
+            batches = [weakref.ref(one) for one in (x, given) if not (one.requires_grad and one.is_leaf)]
+            losses.append(loss)
+            del x, given, result, loss
+            yield [batch() is None for batch in batches]
+        yield losses
+
+    assert_same(lambda compile: list(scenario(compile)))
+
+
+def test_gradients_with_a_graph_into_a_gradient_that_is_never_cleared_keep_no_tensors():
+    """The graph of the gradient grows, and what has been freed in it holds nothing any more."""
+    w, counts = leaf(3, 4), []
+    f = weft.compile(lambda x: (w * w).square().mean() + x.sum())
+    for _ in range(16):
+        f(randn(3, 4)).backward(create_graph=True)
+        with suppress(RuntimeError):
+            w.grad.sum().backward()
+        gc.collect()
+        counts.append(sum(isinstance(x, weft.Tensor) for x in gc.get_objects()))
+    assert counts[-1] == counts[-5]
+    w.grad = None
 
 
 def test_intermediate_values_die(without_gc):

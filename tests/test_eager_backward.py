@@ -341,3 +341,32 @@ def test_gradients_at_leaves_are_those_of_pytorch():
     import torch
 
     assert gradients_at_leaves(weft) == gradients_at_leaves(torch)
+
+
+def _parts_and_shared(library, given):
+    """Gradients that arrive as parts of one cotangent, and as one that arrives at several leaves."""
+    leaves = [library.tensor(x).requires_grad_() for x in given]
+    cotangent = library.tensor(np.arange(24, dtype=np.float32).reshape(6, 4))
+    library.cat(leaves[:2]).backward(cotangent)
+    library.cat(leaves[2:4], 1).backward(cotangent)
+    (leaves[4] + leaves[5]).backward(cotangent)
+    leaves[6].t().backward(cotangent.t())
+    leaves[7].backward(cotangent)
+    return leaves, cotangent
+
+
+def test_gradients_of_parts_are_memory_of_their_own():
+    shapes = [(2, 4), (4, 4), (6, 1), (6, 3), (6, 4), (6, 4), (6, 4), (6, 4)]
+    given = [np.ones(shape, np.float32) for shape in shapes]
+    for _ in range(TIMES):
+        leaves, cotangent = _parts_and_shared(weft, given)
+        wanted = np.arange(24, dtype=np.float32).reshape(6, 4)
+        parts = [wanted[:2], wanted[2:], wanted[:, :1], wanted[:, 1:], wanted, wanted, wanted, wanted]
+        assert all(np.array_equal(x.grad.numpy(), part) for x, part in zip(leaves, parts))
+        assert all(x.grad.is_contiguous() and x.grad.is_leaf and x.grad._base is None for x in leaves)
+        for k, x in enumerate(leaves):
+            x.grad.fill_(float(-k))
+        assert np.array_equal(cotangent.numpy(), wanted)
+        assert all(float(x.grad.min()) == float(x.grad.max()) == -k for k, x in enumerate(leaves))
+        cotangent.zero_()
+        assert all(float(x.grad.max()) == -k for k, x in enumerate(leaves))

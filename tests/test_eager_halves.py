@@ -1,5 +1,8 @@
 """Ops on floats of 16 bits that are called often: native code gives the bits that NumPy gives in the first calls."""
 
+from itertools import product
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from test_eager_native import IS_NATIVE, native_calls
@@ -7,8 +10,10 @@ from test_eager_native import IS_NATIVE, native_calls
 import weft
 from weft import nn
 from weft.compiler.dtypes import bfloat16, float16
+from weft.compiler.ops import TABLE
 from weft.compiler.storage import convert, readable
 from weft.runtime.eager import plan
+from weft.runtime.eager.eager_halves import as_they_lie
 from weft.runtime.programs import fused
 
 OFTEN = 20
@@ -49,6 +54,38 @@ def test_every_number_is_widened_exactly(dtype):
         found = x.float()
     expected = np.asarray(readable(x.array)).astype(np.float32)
     assert found.array.view(np.uint32).tolist() == expected.view(np.uint32).tolist()
+
+
+def test_what_no_instruction_widens_right_may_be_in_any_operand():
+    """Whether there is a NaN among the operands of float16 is asked once: signalling ones in one of them, or none."""
+    every, one = np.arange(1 << 16).astype(np.uint16), np.full(1 << 16, 0x3C00, np.uint16)
+    where = np.array([True, False])
+    for bits_of_x, bits_of_y in ((every, one), (one, every), (one, one), (every, every[::-1].copy())):
+        x, y = (weft.tensor(bits.view(np.float16)) for bits in (bits_of_x, bits_of_y))
+        condition = weft.tensor(np.tile(where, 1 << 15))
+        for _ in range(OFTEN):
+            total, picked = x + y, weft.where(condition, x, y)
+        expected = np.where(condition.array, bits_of_x, bits_of_y)
+        assert picked.array.view(np.uint16).tolist() == expected.tolist()
+        with np.errstate(all="ignore"):
+            expected = (bits_of_x.view(np.float16) + bits_of_y.view(np.float16)).view(np.uint16)
+        is_nan = np.isnan(expected.view(np.float16))
+        assert (total.array.view(np.uint16) == expected)[~is_nan].all() and np.isnan(total.array[is_nan]).all()
+
+
+def test_many_operands_of_a_program_are_widened_as_one_is():
+    every = np.arange(1 << 16).astype(np.uint16)
+    given = [weft.tensor(np.roll(every, 9001 * k).view(np.float16)) for k in range(6)]
+    widened = weft.compile(lambda *given: tuple(x.float() for x in given))
+    for x, found in zip(given, widened(*given)):
+        assert found.numpy().tobytes() == x.float().numpy().tobytes()
+
+    def total(a, b, c, d, e, f):
+        return a + b * c + d * e - f
+
+    compiled = weft.compile(total)
+    for _ in range(3):
+        assert bits(compiled(*given)) == bits(total(*given))
 
 
 def functions(n):
@@ -210,3 +247,25 @@ def test_programs_of_large_operands_give_the_same_bits(dtype, monkeypatch):
                 assert bits(function()) == wanted[name] == bits(function()), (name, n)
     finally:
         weft.set_num_threads(before)
+
+
+def test_halves_beside_permuted_doubles_are_doubles():
+    """Of many shapes: what was made for them all took the halves for float32, and the compiler's assertion fell."""
+    wide, half = (weft.float32, weft.float64), (weft.bfloat16, weft.float16)
+    pairs = [(a, b) for a in wide for b in wide] + [p for h in half for p in ((h, weft.float64), (weft.float64, h))]
+    for _ in range(3):
+        for (a, b), shape in product(pairs, [(2, 16, 16), (3, 5), (4, 4, 4), (7, 8, 9), (2, 3, 4, 5), (16, 16), (33,)]):
+            axes = tuple(reversed(range(len(shape))))
+            y = weft.ones(shape, dtype=b)
+            for x in (weft.ones(shape, dtype=a), weft.ones(shape[::-1], dtype=a).permute(axes)):
+                for out in (x + y, y + x, x * y + 1):
+                    assert out.dtype == weft.promote_types(a, b) and (out.numpy() == 2).all()
+
+
+def test_what_is_not_computed_as_float32_is_converted():
+    def value(dtype):
+        return SimpleNamespace(shape=(3,), dtype=dtype, is_number=False)
+
+    builder = SimpleNamespace(converted=lambda x, dtype: value(dtype))
+    for needed, lies in ((weft.float64, weft.float64), (weft.float32, weft.bfloat16)):
+        assert as_they_lie(builder, TABLE["add"], (needed,), [value(weft.bfloat16)])[1] == [lies]

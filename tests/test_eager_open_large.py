@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft.runtime.code.cache import default_cache
 from weft.runtime.eager import open_nodes, plan, varied
 from weft.runtime.programs import fused
 from weft.runtime.replay import eager_native, native, open_large
@@ -25,9 +26,17 @@ NAMES = (
 F = weft.nn.functional
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A cache of this file's own: of programs for other ranges of sizes, which other tests ask for, there are few."""
+    return str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(autouse=True)
-def all_is_large(monkeypatch):
+def all_is_large(monkeypatch, folder):
     """Programs are compiled at once, for whatever is more than a few elements."""
+    monkeypatch.setenv("WEFT_CACHE_DIR", folder)
+    default_cache.cache_clear()
     monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
     monkeypatch.setattr(varied, "CALLS_BEFORE", 1)
     monkeypatch.setattr(open_nodes, "NODES_BEFORE", 1)
@@ -38,6 +47,7 @@ def all_is_large(monkeypatch):
     forget_what_native_code_knows()
     yield
     plan.forget()
+    default_cache.cache_clear()
 
 
 @pytest.fixture

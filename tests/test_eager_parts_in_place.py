@@ -50,7 +50,6 @@ def test_parts_change_as_copies_of_them_do(part, change):
         assert x.numpy().tobytes() == rest.numpy().tobytes()
 
 
-@pytest.mark.skipif(native.layout() is None, reason="there is no native code")
 def test_native_code_changes_them():
     x = tensor()
     column = x[:, 3:]
@@ -59,7 +58,7 @@ def test_native_code_changes_them():
     before = eager_native.taken("calls_taken")
     for _ in range(10):
         column.add_(1.0)
-    assert eager_native.taken("calls_taken") >= before + 10
+    assert (eager_native.taken("calls_taken") >= before + 10) is (native.layout() is not None)
 
 
 def test_operands_that_overlap_are_read_before_they_are_written():

@@ -8,8 +8,10 @@ import weft
 from weft.compiler.ops.random import call_key, uniform
 from weft.compiler.ops.source import arange, full
 from weft.runtime.eager import plan
+from weft.runtime.programs import fused
 from weft.runtime.replay import eager_native, native
 from weft.runtime.state.tensor import _apply
+from weft.spacing import spaced
 
 IS_NATIVE = native.layout() is not None
 TIMES = 4
@@ -109,3 +111,36 @@ def test_sizes_are_given_in_every_form(sizes):
     for wrong in ((-1,), (2, -1), ((2, -1),)):
         with pytest.raises(RuntimeError, match="negative dimension"):
             weft.zeros(*wrong)
+
+
+@pytest.mark.parametrize("bounds", [(0, 1), (-3.7, 1e9), (5, 5), (3.0, -2.5)])
+def test_long_linspaces_have_the_bits_of_short_ones(bounds):
+    """A kernel makes those, NumPy these, of which the numbers beside each other are the same."""
+    for n in (4097, 10_001):
+        expected = spaced.__wrapped__(*bounds, n, weft.float32)
+        for _ in range(TIMES):
+            found = weft.linspace(*bounds, n)
+        assert found.dtype is weft.float32 and found.numpy().tobytes() == expected.tobytes()
+
+    @weft.compile
+    def f(x):
+        return weft.linspace(*bounds, 4097) * x
+
+    x = weft.ones(4097)
+    for _ in range(3):
+        assert f(x).numpy().tobytes() == spaced.__wrapped__(*bounds, 4097, weft.float32).tobytes()
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 1000, 300_001])
+def test_truths_of_truths(monkeypatch, n):
+    monkeypatch.setattr(fused, "ELEMENTS_BEFORE", 0)
+    a, b = np.random.default_rng(n).random((2, n)) > 0.5
+    x, y = weft.tensor(a), weft.tensor(b)
+    expected = [a & b, a | b, a ^ b, ~a, a == b, np.where(a, b, a), (a & b) | ~a]
+    for _ in range(TIMES):
+        found = [x & y, x | y, x ^ y, ~x, x == y, weft.where(x, y, x), (x & y) | ~x]
+    turned = weft.compile(lambda x, y: ((x & y) | ~x, (x.view(1, -1) & y.view(-1, 1)[:3]).t() | y.view(-1, 1)))
+    whole, parts = turned(x, y)
+    for one, wanted in zip([*found, whole], [*expected, expected[-1]]):
+        assert one.numpy().view(np.uint8).tolist() == wanted.view(np.uint8).tolist()
+    assert parts.numpy().tolist() == ((a[None] & b[:3, None]).T | b[:, None]).tolist()

@@ -116,8 +116,9 @@ def test_calls_that_are_followed_step_by_step_say_what_they_cost():
 
 def test_memory_shown_to_numpy_is_a_break_of_its_own():
     def shown(x):
-        array = (x * 2).numpy()
-        return x + weft.from_numpy(array)
+        y = x * 2
+        array = y.numpy()
+        return y + weft.from_numpy(array)
 
     read, followed = called(shown, 12).breaks
     assert read.reason == "a value was read before the call ended"

@@ -50,8 +50,9 @@ def same(x, y):
 def test_without_a_driver_it_is_the_error_it_was(ask, monkeypatch):
     monkeypatch.setattr(cuda, "_LIBRARIES", {})
     monkeypatch.setattr(memory, "_drivers", [])
-    with pytest.raises(RuntimeError, match=NO_GPU):
+    with pytest.raises(RuntimeError, match=NO_GPU) as error:
         ask(normal(3))
+    assert "needs NVIDIA's driver, and there is none for" in str(error.value)
     assert not weft.cuda.is_available() and weft.cuda.device_count() == 0 and weft.cuda.memory_allocated() == 0
     weft.cuda.synchronize()
     with pytest.raises(RuntimeError, match="cuda.current_device: weft computes on the CPU"):

@@ -39,6 +39,7 @@ LATE = {
 # Where networkx is used besides the compiler, with the reason.
 NETWORKX = {"frontend/visualize/layout.py": "places the nodes of a drawing"}
 CTYPES = {
+    "frontend/visualize/roof.py": "calls what it has compiled to measure the machine",
     "runtime/replay/eager_python.py": "fills in the words that a native function reads",
     "runtime/code/cuda.py": "calls NVIDIA's driver",
     "runtime/replay/eager_native.py": "fills in the words that native code of eager mode reads",
@@ -47,6 +48,7 @@ CTYPES = {
     "runtime/code/emission.py": "starts native threads that call LLVM",
     "runtime/code/jit.py": "keeps linked code alive",
     "runtime/code/kernels.py": "calls eager kernels through their address",
+    "runtime/code/lasting.py": "keeps objects for ever",
     "runtime/replay/compiled_call.py": "fills in the words that native code of compiled functions reads",
     "runtime/replay/native.py": "makes builtin functions",
     "runtime/replay/native_layout.py": "looks at the layout of objects",

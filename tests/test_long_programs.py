@@ -10,8 +10,9 @@ from random_graphs import RandomGraph
 from test_teams import pool, same  # noqa: F401  (a fixture)
 
 import weft
-from weft.compiler import dtypes, parallel, periods
+from weft.compiler import dtypes, extent, parallel, periods
 from weft.compiler.emit import program, repeats
+from weft.compiler.extent import Scope, evaluate
 from weft.compiler.graph import Graph
 from weft.compiler.memory import Place, _Arena
 from weft.compiler.ops import TABLE
@@ -279,3 +280,42 @@ def test_what_repeats_itself_too_seldom_is_compared_once():
     few, _Counted.compared = _Counted.compared, 0
     assert periods.repeated([_Counted(t.letter) for t in tokens], 7) == [(0, 200, 7)]
     assert few + _Counted.compared < 40 * len(tokens)
+
+
+def test_places_that_the_call_tells_are_compared_by_the_few_terms_in_them(monkeypatch):
+    """Each pair was estimated in fractions, 200,000 pairs: a training step of a GRU's decoder for many lengths was
+    compiled for 5.4 s, and is for 0.9."""
+    estimates = []
+    monkeypatch.setattr(
+        extent, "_estimate", lambda *args, whole=extent._estimate: estimates.append(args) or whole(*args)
+    )
+    scope = Scope({"n": 6, "m": 4})
+    n, m = scope.extents["n"], scope.extents["m"]
+    sizes = [-(-n * m * 28 // 64) * 64, -(-m * 36 // 64) * 64, n * 128]
+    touches, start = [], 64
+    for k in range(60):
+        touches.append(Touch(Place("arena", start), sizes[k % 3], True, ALL))
+        start = start + sizes[k % 3]
+    overlapping = [(i, k) for i, a in enumerate(touches) for k, b in enumerate(touches) if a.overlaps(b)]
+    assert overlapping == [(k, k) for k in range(60)]
+    assert 2 <= len(estimates) <= 40
+
+
+def test_what_the_calling_thread_does_alone_is_not_compared(monkeypatch):
+    monkeypatch.setattr(Touch, "overlaps", None)
+    a, b = (Touch(Place("arena", 8 * k), 16, True, CALLER) for k in range(2))
+    assert not a.conflicts(b)
+
+
+def test_bounds_of_quotients_hold_for_every_n():
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        scope = Scope({"n": 7, "m": 5})
+        n, m = scope.extents["n"], scope.extents["m"]
+        a, b, c, d, e, f = (int(x) for x in random.integers(1, 9, 6))
+        x = -(-n * m * a // b) * c - (n * d // e) * m * f + int(random.integers(-30, 30)) - n * n
+        bounds = [(s, extent._least(scope, (x * s).terms)) for s in (1, -1)]
+        text = extent.polynomial_text(x.terms)
+        for numbers in random.integers(extent.LEAST, 40, (20, 2)):
+            now = evaluate(text, {"n": int(numbers[0]), "m": int(numbers[1])})
+            assert all(least is None or s * now >= least for s, least in bounds)

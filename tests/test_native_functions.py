@@ -1,6 +1,7 @@
 """Functions that go to their ops in native code do what they do in Python (native_functions.py)."""
 
 import inspect
+import threading
 import warnings
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import weft
 import weft.nn.functional as F
 from weft import kinds
-from weft.runtime.replay import native, native_functions
+from weft.runtime.replay import native, native_functions, noting
 from weft.runtime.state import marks
 
 TIMES = 40  # from a dozen or two of equal calls on native code answers
@@ -187,6 +188,107 @@ def test_functions_that_draw_draw_anew():
         assert len({str(y) for y in first}) > 1 or draw == x.bernoulli
 
 
+DRAWS = {
+    "rand": lambda x: weft.rand(3, 3),
+    "rand of a size": lambda x: weft.rand((2, 1), dtype=weft.float64),
+    "randn": lambda x: weft.randn(4),
+    "randn that requires gradients": lambda x: weft.randn(2, requires_grad=True),
+    "randint": lambda x: weft.randint(2, 9, (3,)),
+    "randperm": lambda x: weft.randperm(9),
+    "normal": lambda x: weft.normal(1.0, 2.0, (2, 2)),
+    "rand_like": lambda x: weft.rand_like(x),
+    "dropout": lambda x: F.dropout(x + 1, 0.5),
+    "bernoulli": lambda x: weft.bernoulli(x * 0.3),
+    "uniform_": lambda x: x.uniform_(),
+    "uniform_ between": lambda x: x.uniform_(-1, 2.0),
+    "normal_": lambda x: x.normal_(0.5, std=2.0),
+    "exponential_": lambda x: x.exponential_(1.5),
+    "bernoulli_": lambda x: x.bernoulli_(0.25),
+    "random_": lambda x: x.random_(3, 9),
+    "cauchy_": lambda x: x.cauchy_(),
+    "of a part": lambda x: x[1:, 1:].uniform_(),
+    "of whole numbers": lambda x: weft.zeros(3, dtype=weft.int64).random_(100),
+    "many": lambda x: weft.randn(100, 100).sum(),
+}
+
+
+def drawn(function):
+    """What comes of many calls, with draws of another kind between them."""
+    weft.manual_seed(5)
+    x, found = weft.ones(3, 3), []
+    for k in range(TIMES):
+        y = function(x)
+        found.append((y.dtype, y.shape, y.tolist(), y.requires_grad, x._version))
+        if k % 7 == 3:
+            weft.randperm(3)
+        if k % 11 == 5:
+            weft.set_rng_state(weft.get_rng_state())
+    return found
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_are_those_of_the_function(name, in_python):
+    wanted = in_python(drawn, DRAWS[name])
+    assert len({repr(values) for _, _, values, *_ in wanted}) > TIMES // 2
+    for _ in range(2):
+        assert drawn(DRAWS[name]) == wanted
+
+
+def test_other_threads_draw_while_a_call_is_looked_at():
+    weft.manual_seed(7)
+    wanted = weft.rand(5).tolist(), weft.rand(5).tolist()
+    weft.manual_seed(7)
+    noter, found = noting.Noter(), []
+
+    def function():
+        thread = threading.Thread(target=lambda: found.append(weft.rand(5).tolist()))
+        thread.start()
+        thread.join()
+        return weft.rand(5)
+
+    made = noting.made_by(noter, function, (), {})
+    assert made.shape == (5,) and noter.n_drawn == 1 and len(noter.steps) == 1
+    assert (found[0], weft.rand(5).tolist()) == wanted
+
+
+def test_leaves_and_what_has_a_history_are_drawn_into_by_the_function():
+    leaf = weft.ones(2, 2).requires_grad_()
+    for _ in range(TIMES):
+        weft.ones(2, 2).uniform_()
+        with pytest.raises(RuntimeError, match="leaf"):
+            leaf.uniform_()
+        grown = (leaf * 1).uniform_()
+        assert grown.grad_fn.name() == "UniformBackward0" and leaf.detach().eq(1).all()
+    with weft.no_grad():
+        assert leaf.normal_() is leaf and leaf.is_leaf and not leaf.eq(1).any()
+
+
+OF_NUMBERS = {
+    "linspace": lambda: weft.linspace(0, 1, 5),
+    "logspace": lambda: weft.logspace(0, 2, 3),
+    "eye": lambda: weft.eye(3),
+    "hann_window": lambda: weft.hann_window(6),
+    "tril_indices": lambda: weft.tril_indices(3, 3),
+    "linspace that requires gradients": lambda: weft.linspace(0, 1, 5, requires_grad=True),
+}
+
+
+@pytest.mark.parametrize("name", OF_NUMBERS)
+def test_tensors_of_numbers_are_new_in_every_call(name, in_python):
+    wanted, made = in_python(OF_NUMBERS[name]), []
+    for _ in range(TIMES):
+        made.append(OF_NUMBERS[name]())
+        assert (made[-1].dtype, made[-1].tolist()) == (wanted.dtype, wanted.tolist())
+        assert made[-1].requires_grad is wanted.requires_grad and made[-1].is_leaf
+        made[-1].detach().fill_(7)
+    assert len({x.data_ptr() for x in made}) == TIMES
+    weft.set_default_dtype(weft.float64)
+    try:
+        assert OF_NUMBERS[name]().dtype in (weft.float64, weft.int64)
+    finally:
+        weft.set_default_dtype(weft.float32)
+
+
 def test_errors_are_those_of_the_function():
     x = weft.ones(3, 3)
     for _ in range(TIMES):
@@ -267,7 +369,7 @@ def test_warnings_come_in_every_call():
 
 
 def test_what_is_noted_says_nothing_but_shape_and_type():
-    x = native_functions._Noter().tensor((2, 3), weft.float32, ("given", 0))
+    x = noting.Noter().tensor((2, 3), weft.float32, ("given", 0))
     assert x.shape == (2, 3) and x.dtype is weft.float32 and len(x) == 2
     told = ["requires_grad", "is_leaf", "grad", "grad_fn", "_version", "_base", "data", "array"]
     asked = [

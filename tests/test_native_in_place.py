@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.runtime.replay import native, native_in_place
+from weft.runtime.replay import eager_native, native, native_in_place
 
 TIMES = 80  # from some dozens of calls on methods are native
 CALLS = {
@@ -230,3 +230,14 @@ def test_a_subclass_has_its_own_operators():
     y = x
     y *= 3
     assert y is x and x.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.skipif(native.layout() is None, reason="no native code for this interpreter")
+@pytest.mark.parametrize("name", ["add_", "sub_"])
+def test_a_multiple_is_added_in_one_change(name):
+    x, y = weft.zeros(64), weft.ones(64)
+    for _ in range(TIMES):
+        getattr(x, name)(y, alpha=0.5)
+    before = eager_native.taken("calls_taken")
+    getattr(x, name)(y, alpha=0.5)
+    assert eager_native.taken("calls_taken") - before == 1

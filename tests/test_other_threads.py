@@ -4,8 +4,10 @@ Here all programs do, however short they are.
 """
 
 import ctypes
+import gc
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -237,3 +239,23 @@ def test_an_error_in_a_program_gives_everything_back(let_go):
         with pytest.raises(IndexError):
             lookup(bad)
         assert not arena.is_lent
+
+
+@pytest.mark.parametrize("differentiates", [False, True])
+def test_results_are_let_go_of_when_nobody_holds_them(let_go, differentiates):
+    """Each call's were kept by the replay, for good."""
+    w = weft.randn(200, requires_grad=True)
+
+    @weft.compile
+    def step(x):
+        y = (x * w).tanh()
+        return (y.sum().detach(), *weft.autograd.grad(y.sum(), w)) if differentiates else y.detach()
+
+    x, seen = weft.randn(40, 200), []
+    for _ in range(30):
+        results = step(x)
+        seen += [weakref.ref(y._data) for y in (results if differentiates else [results])]
+    del results
+    assert LET_GO in program_of(step).meta["symbols"]
+    gc.collect()
+    assert sum(array() is not None for array in seen) == 0

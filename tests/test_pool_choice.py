@@ -137,6 +137,17 @@ def test_long_calls_that_are_often_late(kind):
     assert team < 0.25 and slowdown < 1.2
 
 
+def test_long_calls_find_their_team_again(kind):
+    """After a disturbance of 20 seconds, in half a minute; trials as long as those of short calls took a minute."""
+    chooser = Chooser(kind)
+    chooser.run(5, 130_000_000, 70_000_000)
+    chooser.run(20, 130_000_000, 400_000_000)
+    begun, in_a_row = chooser.now, 0
+    while in_a_row < 6:
+        in_a_row = in_a_row + 1 if chooser.call(130_000_000, 70_000_000) else 0
+        assert chooser.now - begun < 40 * 10**9
+
+
 def test_turns_with_somebody_else_do_not_hide_what_a_team_gains(kind):
     """Two libraries timed in turns of 10 ms: for 3 ms of ours the other's worker still looks for work on the CPU that
     our worker wants, and a trial at every beginning of a turn would see nothing else."""

@@ -8,6 +8,7 @@ import doctest
 import importlib
 import importlib.util
 import inspect
+import subprocess
 import sys
 import warnings
 from contextlib import redirect_stdout
@@ -57,6 +58,13 @@ def test_every_public_name_says_what_it_is_for_and_shows_it(path):
     assert texts
     assert [name for name, text in texts.items() if not purpose(text)] == []
     assert [name for name, text in texts.items() if ">>> " not in text] == []
+
+
+@pytest.mark.parametrize("name", ["GradScaler", "testing.gradcheck", "testing.gradgradcheck", "amp.GradScaler"])
+def test_a_name_of_another_path_shows_its_example_at_once(name):
+    """In a process in which nothing else has imported the module that says it."""
+    program = f"import weft; assert '>>> ' in weft.{name}.__doc__"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr == ""
 
 
 def test_help_shows_public_names():

@@ -172,7 +172,8 @@ class Held(weft.autograd.Function):
 
 x.grad = None
 Held.apply(x).sum().backward()
-assert len(copies) == 1
+# By native code, once that is there.
+assert len(copies) <= 1 and not np.shares_memory(x.grad.numpy(), Held.gradient.numpy())
 x.grad.add_(1.0)
 same([Held.gradient, x.grad], [3.0, 4.0])
 

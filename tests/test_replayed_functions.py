@@ -406,3 +406,25 @@ def test_leaves_behind_a_function(surgery):
         return [*seen, *Remembering.met]
 
     assert_same(scenario)
+
+
+def test_an_argument_handed_back_is_a_view_of_it():
+    class Same(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 0.5
+
+    def step(x):
+        return Same.apply(x), x * 2.0
+
+    f, w = weft.compile(step), weft.ones(3, requires_grad=True)
+    for _ in range(N_CALLS):
+        for x in (w, w * 2.0, (w * 2.0)[:2]):
+            back, _ = f(x)
+            assert back._is_view() and back._base is (x if x._base is None else x._base)
+            with pytest.raises(RuntimeError, match="detach"):
+                back.detach_()

@@ -193,3 +193,20 @@ def test_what_was_computed_before_the_change_is_differentiated(compile):
             kept.pop().sum().backward()
         seen += [slope.detach(), w.detach().clone(), w.grad]
     return seen
+
+
+def test_a_value_changed_through_data_before_the_call_goes_another_way():
+    """Run without native replay too: nothing had counted its versions."""
+
+    def scenario(compile):
+        w = leaf(4)
+
+        @compile
+        def f(x, is_odd):
+            y = x * 2
+            y.data[0] = 7.0
+            return weft.autograd.grad((y * w).sum(), w)[0] if is_odd else y + 1.0
+
+        return [f(weft.randn(4), k in ODD_CALLS) for k in range(N_CALLS)]
+
+    assert_same(scenario)

@@ -3,7 +3,7 @@ without the decorator, also where a call in between does something else.
 """
 
 import pytest
-from compiled_twin import assert_same, error_of
+from compiled_twin import assert_same, error_of, leaf
 
 import weft
 from weft import nn
@@ -234,3 +234,28 @@ def test_what_was_learned_of_a_frozen_layer_is_known_when_it_is_frozen_again():
         n_followed.append(step.recordings[0].n_followed)
     assert n_followed[-1] == n_followed[20]
     assert len(step.recordings[0].replays) == 2
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_result_of_what_was_freed_and_of_what_was_updated(own):
+    """A backward of it is an error of one kind, and its nodes lead to the parameter as it is now."""
+
+    def scenario(compile):
+        w = leaf(3, 4)
+        model = nn.Linear(4, 4)
+        optimizer = weft.optim.RMSprop([w], lr=0.01)
+
+        @compile
+        def step(x, v):
+            scale = (x * w * v).abs().amax(-1, keepdim=True)
+            model(scale * w).square().mean().backward()
+            optimizer.step()
+            return (scale * w).unbind(0)
+
+        for _ in range(8):
+            v = leaf(4) if own else weft.ones(4)
+            row = step(weft.randn(3, 4), v)[0]
+            yield error_of(lambda row=row: row.sum().backward()), w.grad.clone(), w.detach().clone()
+            yield row.grad_fn.name(), [node.name() for node, _ in row.grad_fn.next_functions]
+
+    assert_same(lambda compile: list(scenario(compile)))

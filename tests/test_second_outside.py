@@ -468,3 +468,29 @@ def test_what_the_calls_own_backward_has_freed_leads_only_where_it_did(through):
             yield weft.func.jvp(first, (q,), (q,), has_aux=True)[:2]
 
     twin(scenario)()
+
+
+@pytest.mark.parametrize("given", ["a view", "an op", "another call"])
+@pytest.mark.parametrize("wanted", ["one", "both"])
+def test_an_argument_whose_history_leads_to_another_leaf_of_the_call(given, wanted):
+    """The gradient that goes to that leaf through the argument comes once."""
+
+    def scenario(compile):
+        w, v = weft.randn(3, 4, requires_grad=True), weft.randn(4, requires_grad=True)
+        before = compile(lambda w: w.tanh() * 2)
+        make = {"a view": lambda: w[None][0], "an op": lambda: w * 1.5, "another call": lambda: before(w)}[given]
+
+        @compile
+        def two(y):
+            doubled = y * 2.0
+            return (doubled * w).exp().sum(), doubled * v
+
+        for k in range(12):
+            loss, doubled = two(make())
+            outputs = {"one": doubled.sum(), "both": loss + doubled.sum()}[wanted] if k % 4 < 3 else loss
+            found = grad(outputs, [w, v], create_graph=True, allow_unused=True)
+            yield [g for g in found if g is not None]
+            first = sum(g.square().sum() for g in found if g is not None)
+            yield grad(first, [w, v], allow_unused=True) if first.requires_grad else None
+
+    twin(scenario)()

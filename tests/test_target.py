@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,12 @@ import pytest
 from backend_models import layer_norm
 
 from weft.compiler.dtypes import float32
+from weft.compiler.eager_kernels import elementwise_text
 from weft.compiler.graph import Graph
 from weft.compiler.ops import TABLE
 from weft.compiler.pipeline import compile_graph
 from weft.compiler.plain import changed
-from weft.compiler.target import AVX2, AVX2_WITH_HALVES, AVX512, target_for
+from weft.compiler.target import AVX2, AVX2_WITH_HALVES, AVX512, AVX512_IN_HALVES, target_for
 from weft.runtime.code import jit
 
 COMPILER = Path(__file__).parent.parent / "compiler"
@@ -82,8 +84,30 @@ def test_loop_nests_have_the_lanes_of_the_target(target):
 
 def test_the_target_is_that_of_the_machine():
     converts_halves = "f16c" in jit.target().features.split()
-    assert jit.kernel_target() is target_for(jit.target().float_lanes, converts_halves)
+    in_halves = jit.target().cpu.startswith("AuthenticAMD 25 ")
+    assert jit.kernel_target() is target_for(jit.target().float_lanes, converts_halves, in_halves)
     assert target_for(16) is AVX512 and target_for(8) is AVX2 and target_for(8, True) is AVX2_WITH_HALVES
+    assert target_for(16, True, True) is AVX512_IN_HALVES and target_for(8, True, True) is AVX2_WITH_HALVES
+
+
+def kernels_with_short_vectors(target, outputs):
+    """How many functions of a program are written with vectors of 32 bytes, and how many with the target's."""
+    graph = Graph("moving")
+    x = graph.input((64, 100), float32)
+    graph.outputs = outputs(x)
+    functions = re.findall(r"^define internal .*(#\d) {$", compile_graph(graph, target=target).text, re.MULTILINE)
+    return functions.count("#2"), len(functions) - functions.count("#2")
+
+
+def test_kernels_that_mostly_move_elements_have_vectors_as_long_as_memory_likes():
+    moving = lambda x: [TABLE["mul"](x, x)]  # noqa: E731
+    computing = [lambda x: [TABLE["exp"](x)], lambda x: [TABLE["sum"](x, axes=(1,), keepdim=False)]]
+    (short, others), (none, all_of_them) = (kernels_with_short_vectors(t, moving) for t in (AVX512_IN_HALVES, AVX512))
+    assert (short, none) == (1, 0) and all_of_them == others + 1
+    assert [kernels_with_short_vectors(AVX512_IN_HALVES, outputs)[0] for outputs in computing] == [0, 0]
+    text = elementwise_text(TABLE["mul"], (float32, float32), {}, AVX512_IN_HALVES)
+    assert "#2 {" in text and '"prefer-vector-width"="256" "min-legal-vector-width"="0"' in text
+    assert "#2 {" not in elementwise_text(TABLE["exp"], (float32,), {}, AVX512_IN_HALVES)
 
 
 def test_halves_are_converted_by_instructions_where_all_processors_of_a_level_have_them():

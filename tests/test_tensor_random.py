@@ -193,3 +193,53 @@ def test_a_long_permutation_is_that_of_its_draws():
     weft.manual_seed(3)
     draws = weft.rand(20000, dtype=weft.float64).numpy()
     assert order.tolist() == draws.argsort(kind="stable").tolist()
+
+
+def test_tensors_filled_in_one_step_have_the_draws_of_many():
+    """Few elements are drawn where the target is, without a tensor in between; compiled calls record the ops."""
+
+    def fill(x):
+        x.uniform_(-2, 3)
+        x[1].normal_(1, 2.5)
+        return x.normal_()
+
+    def drawn(call, shape, dtype):
+        weft.manual_seed(3)
+        x = weft.zeros(shape, dtype=dtype)
+        return [call(x).numpy().tobytes() for _ in range(20)]
+
+    for shape in ((3, 4), (2, 5000)):
+        for dtype in (weft.float32, weft.float64):
+            assert drawn(fill, shape, dtype) == drawn(weft.compile(fill), shape, dtype)
+    turned = weft.zeros(3, 4).t()
+    weft.manual_seed(1)
+    turned.uniform_()
+    weft.manual_seed(1)
+    assert turned.tolist() == weft.rand(4, 3).tolist()
+    with pytest.raises(RuntimeError, match="leaf"):
+        weft.zeros(3, requires_grad=True).uniform_()
+    with pytest.raises(RuntimeError, match="single memory location"):
+        weft.zeros(1).expand(3).normal_()
+
+
+@pytest.mark.parametrize("n", [0, 1, 9, 1000, 8191, 8192, 100_000])
+def test_permutations_are_the_same_whoever_sorts(monkeypatch, n):
+    """The first ones of a process are NumPy's, so that few of them load nothing."""
+    found = []
+    for n_sorted in (-(1 << 40), 1 << 40):
+        monkeypatch.setattr(random, "_sorted", [n_sorted])
+        weft.manual_seed(5)
+        found.append(weft.randperm(n).numpy())
+        assert found[-1].dtype == np.int64
+    weft.manual_seed(5)
+    expected = random.uniform((n,), weft.float64).numpy().argsort(kind="stable")
+    assert all((order == expected).all() for order in found)
+
+
+def test_draws_with_equal_beginnings_are_ordered_by_the_rest():
+    rng = np.random.default_rng(0)
+    draws = rng.integers(0, 3000, 20000) * 2.0**-23 + rng.integers(0, 4, 20000) * 2.0**-53
+    extremes = np.array([1 - 2.0**-53, 0.0, 0.5, 1 - 2.0**-53, 2.0**-53] * 3000)
+    falling = np.arange(3000, 0, -1) * 2.0**-37  # 2 of 3 bytes are the same, and these fall
+    for some in (draws, extremes, falling, draws[:1], draws[:2], extremes[:0]):
+        assert (random._in_order(some) == some.argsort(kind="stable")).all()

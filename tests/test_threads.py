@@ -5,13 +5,12 @@ On a machine with one CPU no worker starts, and the tests here say the same of o
 
 import contextlib
 import os
-import subprocess
 import sys
-import textwrap
 import time
 
 import numpy as np
 import pytest
+from thread_scripts import run
 
 import weft
 from weft.compiler.emit.pool_memory import ASLEEP, READY
@@ -211,56 +210,11 @@ def test_numbers_of_threads():
     assert weft.get_num_threads() == (3 if sys.platform == "linux" else 1)
 
 
-SETUP = """
-import os, sys, time, threading
-import numpy as np
-import weft
-from weft.runtime.code import threads
-
-def f(x, w):
-    return (x @ w).tanh() @ w
-
-x, w = weft.ones(96, 128), weft.ones(128, 128) * 0.01
-expected = ((x @ w).tanh() @ w).numpy().tobytes()
-
-def check(times=30):
-    # The first calls of a program ask for a team.
-    compiled = weft.compile(f)
-    for _ in range(times):
-        assert compiled(x, w).numpy().tobytes() == expected
-
-def workers():
-    return threads._pool().read("alive")
-
-"""
-
-
-def run(code, before="", **environment):
-    """Run a script in a process of its own; it must end well."""
-    script = before + SETUP + textwrap.dedent(code)
-    environment = {**os.environ, **environment}
-    done = subprocess.run(
-        [sys.executable, "-W", "error::DeprecationWarning", "-c", script],
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
-    assert done.returncode == 0 and not done.stderr, (done.returncode, done.stderr[-3000:])
-    return done.stdout
-
-
 def test_environment_variable():
     assert run("print(weft.get_num_threads())", WEFT_NUM_THREADS="3") == "3\n"
     assert run("print(weft.get_num_threads())", WEFT_NUM_THREADS="") == f"{len(os.sched_getaffinity(0))}\n"
     with pytest.raises(AssertionError, match="WEFT_NUM_THREADS=many: must be a positive number"):
         run("print(weft.get_num_threads())", WEFT_NUM_THREADS="many")
-
-
-def test_exit_at_once_and_while_asleep_and_without_handlers():
-    run("check()")
-    run("check(); time.sleep(0.02)")
-    run("check(); os._exit(0)")
-    run("check(); threading.Thread(target=check, args=(10**6,), daemon=True).start(); time.sleep(0.02)")
 
 
 def test_one_thread_starts_nothing():

@@ -61,6 +61,19 @@ def test_views_of_parts_and_batches(pool):
     same(pool, views, numbers(100, 95), numbers(3, 70, 130))
 
 
+def test_dimensions_between_those_that_change_places(pool):
+    """A bias along one of them keeps the others from being two in all."""
+
+    def between(x, y, z):
+        turned = x.permute(3, 0, 1, 2)
+        return (turned + y).relu(), turned <= y, z.permute(2, 1, 0) * y[:, :, 0]
+
+    for n in (16, 64, 70, 95):
+        arguments = numbers(5, 4, 6, n), numbers(5, 1, 1), numbers(n, 5, 33)
+        same(pool, between, *arguments)
+        pool.jobs = 0
+
+
 def test_rows_of_which_none_fills_a_tile(pool):
     same(pool, lambda x: (x.t() + 1, x.t().exp()), numbers(300, 15))
 

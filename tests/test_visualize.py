@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 import weft
 from weft import nn, visualize
 from weft.compiler.graph import parse
+from weft.runtime.code import jit
 from weft.visualize.charts import ticks
 from weft.visualize.diagram import Box, Diagram
 from weft.visualize.graphs import diagram_of_graph
 from weft.visualize.layout import place, ranks
+from weft.visualize.roof import _text as roof_text
 from weft.visualize.svg import render
 from weft.visualize.timing import with_stamps
 
@@ -248,6 +250,63 @@ def test_the_kernels_of_a_program_with_loops_over_steps_are_timed_one_by_one():
     _, program = visualize.busiest_program(chain)
     times = visualize.kernel_times(program, repeats=3)
     assert times is None or len(times) == 160
+
+
+def test_the_roof_is_that_of_arithmetic_or_of_the_memory_that_is_used():
+    roof = visualize.Roof({"float32": 100.0, "float64": 50.0}, ((1000, 200.0), (10000, 20.0)))
+    assert roof.least_ns(1000, 8) == 10
+    assert roof.least_ns(1000, 8, "float64") == 20 and roof.least_ns(1000, 8, "int64") == 10
+    assert roof.least_ns(1000, 8, threads=2) == 5
+    assert roof.least_ns(0, 2000) == 10 and roof.least_ns(0, 20000) == 1000 and roof.least_ns(0, 200000) == 10000
+
+
+def test_what_this_machine_can_do_is_measured_once():
+    roof = visualize.machine_roof()
+    assert visualize.machine_roof() is roof
+    assert all(rate > 0 for rate in roof.flops_per_ns.values()) and roof.flops_per_ns.keys() == {"float32", "float64"}
+    sizes = [size for size, _ in roof.bytes_per_ns]
+    assert sizes == sorted(sizes) and all(rate > 0 for _, rate in roof.bytes_per_ns)
+
+
+def test_what_is_measured_is_one_instruction_for_each_sum():
+    """Nothing is left out because nobody reads it, nor done in parts."""
+    asm = jit.assembly(roof_text(jit.target().float_lanes))
+    body = asm[asm.index("sums_float32:") : asm.index("sums_float64:")]
+    assert len(re.findall(r"vfmadd\w+|fmla|mulps", body)) == 12
+
+
+def test_explain_measures_kernels_if_asked():
+    step, model, _ = trained()
+    before = [p.detach().numpy().copy() for p in model.parameters()]
+    text, plain = step.explain(verbose="times"), step.explain(verbose=True)
+    assert "bytes, " in plain and ", about " in plain and "measured" not in plain
+    kernels = visualize.busiest_program(step)[1].meta["plan"]["kernels"]
+    if "times are not measured" not in text:
+        assert "measured on " in text and "the roof of a thread: " in text
+        assert text.count(" us, measured ") >= len(kernels) and text.count(" % of the roof)") >= 1
+    assert all(np.array_equal(a, p.detach().numpy()) for a, p in zip(before, model.parameters()))
+
+
+def test_explain_knows_what_verbose_may_be():
+    step, _, _ = trained()
+    with pytest.raises(ValueError, match="verbose must be False, True or \"times\", got 'all'"):
+        step.explain(verbose="all")
+
+
+def test_explain_says_why_times_are_not_measured(monkeypatch):
+    step, _, _ = trained()
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    text = step.explain(verbose="times")
+    assert "times are not measured: this processor has no counter" in text and "measured on" not in text
+
+
+def test_explain_says_why_a_program_cannot_be_measured(monkeypatch):
+    def refuses(program):
+        raise ValueError("a check fails")
+
+    step, _, _ = trained()
+    monkeypatch.setattr("weft.visualize.costs.kernel_times", refuses)
+    assert "times are not measured: a check fails" in step.explain(verbose="times")
 
 
 def test_stamps_follow_every_call():

@@ -12,6 +12,7 @@ from . import (  # noqa: F401
     acting,
     arguments,
     assorted,
+    callers,
     changes,
     control,
     gradients,

@@ -346,3 +346,21 @@ def alignment_of_two_series(T, s):
         return cost[-1, -1]
 
     return lambda: distance(next(a), next(b))
+
+
+@idiom
+def critic_frozen_in_the_step(T, s):
+    maker, critic = s.weights(T.nn.Linear(3, 4)), s.weights(T.nn.Linear(4, 1))
+    opt, z = T.optim.Adam(maker.parameters(), lr=0.01), in_turn(s, 4, 8, 3)
+
+    @s.compile
+    def step(z):
+        critic.requires_grad_(False)
+        opt.zero_grad()
+        loss = T.nn.functional.softplus(-critic(maker(z))).mean()
+        loss.backward()
+        opt.step()
+        critic.requires_grad_(True)
+        return loss.detach()
+
+    return lambda: (step(next(z)), list(maker.parameters()))

@@ -11,6 +11,8 @@ import weft
 
 from ..workload import Gradient, Program
 
+COMPILES_MEANWHILE = True  # in a thread of its own, while calls go on
+
 
 def forms(workload, compiled):
     wrap = weft.compile if compiled else as_is

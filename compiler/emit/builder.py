@@ -431,22 +431,23 @@ class Builder:
         self.branch(done)
         self.start(done)
 
-    def when_value(self, condition, otherwise, compute, weights=""):
+    def when_value(self, condition, otherwise, compute):
         """compute() if the i1 scalar is set, else `otherwise`: a rare path beside the common one."""
+        return self._when_values(condition, [otherwise], lambda: [compute()], "")[0]
+
+    def when_rarely(self, condition, otherwise, compute):
+        """The same of several values, by a branch marked unlikely. Without the mark the register allocator counts the
+        rare path as half of all work, and spills constants of the common path to make room for those of it."""
+        return self._when_values(condition, otherwise, compute, ', !prof !{!"branch_weights", i32 1, i32 1000000}')
+
+    def _when_values(self, condition, otherwise, compute, weights):
         then, done, before = self.label("rare"), self.label("done"), self.block
         self.lines.append(f"  br {condition}, label %{then}, label %{done}{weights}")
         self.start(then)
-        value = compute()
-        last = self.block
+        values, last = compute(), self.block
         self.branch(done)
         self.start(done)
-        return self.phi(value.type, [(otherwise, before), (value, last)])
-
-    def when_rarely(self, condition, otherwise, compute):
-        """when_value whose branch is marked unlikely. Without the mark the register allocator counts the rare path as
-        half of all work: it then spills the constants of the common path to make room for those of the rare one."""
-        weights = ', !prof !{!"branch_weights", i32 1, i32 1000000}'
-        return self.when_value(condition, otherwise, compute, weights)
+        return [self.phi(x.type, [(y, before), (x, last)]) for x, y in zip(values, otherwise, strict=True)]
 
     def call(self, result, target, operands):
         """Call a function of this module by name ("f") or through a pointer register."""

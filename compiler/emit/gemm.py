@@ -18,8 +18,8 @@ How the work is cut, from the outside in:
     strip                for each tile:                height x 2 vectors of accumulators in registers
                              for p in p0 ...           the micro-kernel: `height` broadcasts of A x two vectors of B
 
-The last columns get panels of one vector or half a vector, so that n = 10 does not pay for 32. Targets with small
-caches cut larger products once more (gemm_blocks.py). Products of one row or one column are computed here too, and
+The last columns get panels of one vector or half a vector, so that n = 10 does not pay for 32. Larger products are cut
+once more, to fit a level-2 cache (gemm_blocks.py). Products of one row or one column are computed here too, and
 faster in `gemv`.
 """
 

@@ -1,4 +1,4 @@
-"""Products whose operands are cut to fit a small level-2 cache, for targets that say so (Target.blocks).
+"""Products whose operands are cut to fit a level-2 cache, as targets say (Target.blocks).
 
     for some columns of B:                      as many as a stretch of them has `packed_bytes`
         for p in range(0, k, stretch):
@@ -14,9 +14,12 @@ terms in place of 1024 took 10 % longer at 1024^3, though their panels stay in t
 """
 
 from ..target import LEVEL1_BYTES, LINE_BYTES
-from .builder import Builder
+from .builder import I1, Builder
 from .gemm_pack import collide, emit_sweep, emit_turn
-from .gemm_tiles import PRODUCT, call_strips
+from .gemm_tiles import FAR, PRODUCT, call_strips
+
+# Terms of sums that are few, and columns that make stretches of a row worth while.
+_SHALLOW, _WIDE = 128, 1024
 
 
 def scratch_bytes(tiling, n, k):
@@ -58,9 +61,22 @@ def _pays(b, tiling):
     in_rows = b.and_(b.cmp("eq", b_col, b.i64(1)), b.cmp("lt", b.i64(0), b_row))
     is_small = b.cmp("le", b.mul(b.mul(n, k), b.i64(size)), b.i64(blocks.small_bytes))
     must_pack = b.and_(in_rows, b.and_(_collide(b, b_row, size), b.not_(is_small)))
-    most = b.select(must_pack, b.i64(tiling.heights[0]), b.i64(blocks.few_rows))
+    most = b.select(must_pack, b.i64(blocks.few_colliding_rows), b.i64(blocks.few_rows))
     is_high = b.and_(b.cmp("lt", most, m), b.not_(b.and_(in_rows, is_small)))
-    return b.or_(is_high, _is_turned(b, tiling))
+    return b.or_(b.or_(is_high, _is_turned(b, tiling)), _is_shallow(b, tiling))
+
+
+def _is_shallow(b, tiling):
+    """Whether writing C takes longer than the sums: it is done row by row then, all columns of a few rows, and not a
+    panel of all rows, each in a page of its own. 4096 x 4096 of 16 terms each reached 44 % of the peak of Zen 4, and 61
+    so; of 64 terms 80 and 85, of 256 both 88."""
+    m, n, k = b.arguments[8:11]
+    blocks = tiling.target.blocks
+    if blocks.shallow_rows == blocks.rows:
+        return b.const(0, I1)
+    is_far = b.cmp("lt", b.i64(FAR), b.mul(b.mul(m, n), b.i64(tiling.element_bytes)))
+    is_wide = b.and_(b.cmp("le", b.i64(_WIDE), n), b.cmp("lt", b.i64(blocks.shallow_rows), m))
+    return b.and_(b.and_(is_far, is_wide), b.cmp("le", k, b.i64(_SHALLOW)))
 
 
 def _is_turned(b, tiling):
@@ -68,10 +84,14 @@ def _is_turned(b, tiling):
     lines collide or are more than a level-1 cache has, and enough columns use them.
     """
     a_col, m, n, k = (b.arguments[i] for i in (2, 8, 9, 10))
-    some = b.i64(tiling.target.few_columns)
+    blocks = tiling.target.blocks
+    least, some = blocks.turned_from_bytes, b.i64(tiling.target.few_columns)
+    n_bytes = b.mul(b.mul(m, k), b.i64(tiling.element_bytes))
     collides = b.and_(_collide(b, a_col, tiling.element_bytes), b.cmp("lt", b.i64(tiling.heights[0]), m))
+    collides = b.and_(collides, b.cmp("lt", b.i64(least // 4), n_bytes))
     is_deep = b.and_(b.cmp("ne", a_col, b.i64(1)), b.cmp("le", b.i64(LEVEL1_BYTES // LINE_BYTES), k))
-    return b.and_(b.cmp("le", some, n), b.or_(collides, b.and_(is_deep, b.cmp("lt", some, m))))
+    is_deep = b.and_(is_deep, b.and_(b.cmp("lt", b.i64(least), n_bytes), b.cmp("lt", some, m)))
+    return b.and_(b.cmp("le", b.i64(blocks.turned_from_columns), n), b.or_(collides, is_deep))
 
 
 def _collide(b, step, size):
@@ -93,6 +113,7 @@ def _emit_blocked(module, tiles, name, tools):
     some = b.mul(most, b.i64(width))
     n_panels = b.intrinsic("smin", most, b.div(b.add(n, b.i64(width - 1)), b.i64(width)))
     turned = b.offset(scratch, b.mul(n_panels, per_panel), 1)
+    at_once = b.select(_is_shallow(b, tiling), b.i64(blocks.shallow_rows), b.i64(blocks.rows))
     # A line more than they are, or rows would collide.
     turned_row = b.add(deepest, b.i64(LINE_BYTES // size))
     with b.loop(0, n, some) as j:
@@ -102,8 +123,8 @@ def _emit_blocked(module, tiles, name, tools):
             depth, goes_on = b.intrinsic("smin", b.sub(k, p), longest), b.cmp("lt", b.i64(0), p)
             here = b.offset(right, b.add(b.mul(p, b_row), b.mul(j, b_col)), size)
             _pack_columns(b, tiles, sweep, [here, b_row, b_col, scratch, columns, depth])
-            with b.loop(0, m, blocks.rows) as i:
-                rows = b.intrinsic("smin", b.sub(m, i), b.i64(blocks.rows))
+            with b.loop(0, m, at_once) as i:
+                rows = b.intrinsic("smin", b.sub(m, i), at_once)
                 left = b.offset(a, b.add(b.mul(i, a_row), b.mul(p, a_col)), size), a_row, a_col
                 with b.when(is_turned):
                     b.call("void", turn, [*left, turned, turned_row, rows, depth])

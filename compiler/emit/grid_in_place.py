@@ -62,7 +62,7 @@ def emit_pieces(module, name, element, columns):
     return name
 
 
-def call_strips(b, strips, element, operands):
+def call_strips_in_place(b, strips, element, operands):
     """All rows of a unit, in strips of the tallest tile that still fits, two vectors of columns at a time."""
     a, source, rows_table, terms_a, terms_b, columns, runs, results, n_rows, depth = operands
     size, vector_bytes = Type(element).element_bytes, b.module.target.vector_bytes

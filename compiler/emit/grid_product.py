@@ -8,22 +8,25 @@ For every unit, a panel of columns by a chunk of rows:
             for p in p0 ...                the micro-kernel: `height` broadcasts from where the rows lie
     write                                  the results to where they belong, run by run
 
-Where few rows would read it there is no panel (grid_in_place.py).
+Where few rows would read it there is no panel (grid_in_place.py); where several groups read much of one they share it
+(grid_shared.py). Tiles are in grid_tiles.py.
 Offsets of rows, columns and terms are written to tables first, so the inner loops know nothing of dimensions. Those of
 rows and terms are kept from unit to unit of a group.
 """
 
-from ..grids import BLOCK_DEPTH, DIMENSIONS, GRID, GROUP, HEAD, SIZES
+from ..grids import BLOCK_DEPTH, DIMENSIONS, GROUP, HEAD, SHARED
 from ..target import PANEL_BYTES
-from .builder import I1, I32, I64, PTR, Builder, Reg, Type
+from .builder import I32, I64, PTR, Builder, Type
 from .gemm_pack import load_transposed, pack_lanes
-from .grid_in_place import call_strips, emit_pieces, emit_strips
+from .grid_in_place import call_strips_in_place, emit_pieces, emit_strips
+from .grid_shared import emit_shared
+from .grid_tiles import call_strips, emit_strip_functions, grid_of, index, word
 
 # Columns of a block that is transposed; fewer are copied one by one.
 _LEAST_TURNED = 3
 _GRID_PARAMETERS = [("grid", PTR), ("first", PTR), ("second", PTR)]
 # Positions of what the head tells of the scratch memory.
-_PANEL, _RESULTS, _ROWS_A, _ROWS_OUT, _TERMS_A, _TERMS_B, _COLUMNS_B, _COLUMNS_OUT, _READS, _WRITES = range(2, HEAD)
+_PANEL, _RESULTS, _ROWS_A, _ROWS_OUT, _TERMS_A, _TERMS_B, _COLUMNS_B, _COLUMNS_OUT, _READS, _WRITES = range(2, HEAD - 1)
 
 
 def emit_grid_product(module, element):
@@ -37,18 +40,23 @@ def emit_grid_product(module, element):
         "write": _emit_move(module, f"{stem}_write", element, packs=False),
     }
     tools["pieces"] = emit_pieces(module, f"{stem}_pieces", element, tools["columns"])
-    strips = {h: _emit_strip(module, stem, element, h) for h in module.target.tile_heights}
+    strips = emit_strip_functions(module, stem, element)
     strips_in_place = emit_strips(module, stem, element)
+    shared = emit_shared(module, stem, element, tools | {"blank": _blank})
     parameters = [("a", PTR), ("b", PTR), ("out", PTR), ("words", PTR), ("first", I64), ("n", I64), ("scratch", PTR)]
     b = Builder(module, stem, parameters)
     words, first, n, scratch = b.arguments[3:]
-    areas = [b.offset(scratch, _word(b, words, k), 1) if k >= 2 else None for k in range(HEAD)]
+    areas = [b.offset(scratch, word(b, words, k), 1) if k >= 2 else None for k in range(HEAD)]
+    is_shared = b.cmp("eq", word(b, words, 1), b.i64(SHARED))
+    with b.when(is_shared):
+        b.call("void", shared, b.arguments)
+    n = b.select(is_shared, b.i64(0), n)
     with b.loop(first, b.add(first, n), 1, [b.i64(-1)]) as (unit, state):
         group, own = _find(b, words, unit)
         record = b.offset(words, b.add(b.mul(group, b.i64(GROUP)), b.i64(HEAD)), 8)
         with b.when(b.cmp("ne", group, state.values[0])):
             _expand_group(b, tools["expand"], record, areas)
-        is_in_place = b.cmp("ne", _word(b, record, 5), b.i64(0))
+        is_in_place = b.cmp("ne", word(b, record, 5), b.i64(0))
         with b.when(is_in_place):
             _emit_unit_in_place(b, element, tools, strips_in_place, record, own, areas)
         with b.when(b.not_(is_in_place)):
@@ -57,37 +65,24 @@ def emit_grid_product(module, element):
     b.finish()
 
 
-def _word(b, words, k):
-    return b.load(b.offset(words, k, 8), I64)
-
-
-def _index(b, table, k):
-    """An entry of a table, as an i64."""
-    return b.convert(b.load(b.offset(table, k, 4), I32), "i64")
-
-
 def _find(b, words, unit):
     """(the group of a unit, its number there)."""
-    n_groups = _word(b, words, 0)
+    n_groups = word(b, words, 0)
     with b.loop(0, n_groups, 1, [b.i64(0), b.i64(0), unit]) as (k, state):
         start, group, own = state.values
-        end = b.add(start, _word(b, b.offset(words, b.add(b.mul(k, b.i64(GROUP)), b.i64(HEAD)), 8), 4))
+        end = b.add(start, word(b, b.offset(words, b.add(b.mul(k, b.i64(GROUP)), b.i64(HEAD)), 8), 4))
         is_past = b.cmp("le", start, unit)
         state.next([end, b.select(is_past, k, group), b.select(is_past, b.sub(unit, start), own)])
     _, group, own = state.results
-    together = b.cmp("ne", _word(b, words, 1), b.i64(0))
+    together = b.cmp("ne", word(b, words, 1), b.i64(0))
     return b.select(together, b.rem(unit, n_groups), group), b.select(together, b.div(unit, n_groups), own)
-
-
-def _grid_of(b, record, which):
-    return b.offset(record, SIZES + which * GRID, 8)
 
 
 def _expand_group(b, expand, record, areas):
     """The tables of rows and terms; the last row stands twice, because the lowest tile has two."""
-    b.call("void", expand, [_grid_of(b, record, 0), areas[_ROWS_A], areas[_ROWS_OUT]])
-    b.call("void", expand, [_grid_of(b, record, 2), areas[_TERMS_A], areas[_TERMS_B]])
-    n = _word(b, record, 0)
+    b.call("void", expand, [grid_of(b, record, 0), areas[_ROWS_A], areas[_ROWS_OUT]])
+    b.call("void", expand, [grid_of(b, record, 2), areas[_TERMS_A], areas[_TERMS_B]])
+    n = word(b, record, 0)
     for k in (_ROWS_A, _ROWS_OUT):
         last = b.load(b.offset(areas[k], b.sub(n, b.i64(1)), 4), I32)
         b.store(last, b.offset(areas[k], n, 4))
@@ -95,7 +90,7 @@ def _expand_group(b, expand, record, areas):
 
 def _place(b, record, own, areas):
     """(number of the unit's panel, how many rows it has, their offsets in a and in the result)."""
-    n_rows, chunk = _word(b, record, 0), _word(b, record, 3)
+    n_rows, chunk = word(b, record, 0), word(b, record, 3)
     n_chunks = b.div(b.add(n_rows, b.sub(chunk, b.i64(1))), chunk)
     i = b.mul(b.rem(own, n_chunks), chunk)
     tables = [b.offset(areas[k], i, 4) for k in (_ROWS_A, _ROWS_OUT)]
@@ -104,12 +99,12 @@ def _place(b, record, own, areas):
 
 def _emit_unit_in_place(b, element, tools, strips, record, own, areas):
     a, source, out = b.arguments[:3]
-    n_columns, n_depth, per_row = (_word(b, record, k) for k in (1, 2, 5))
+    n_columns, n_depth, per_row = (word(b, record, k) for k in (1, 2, 5))
     panel, rows, rows_a, rows_out = _place(b, record, own, areas)
     of_b, of_out, runs, results = (areas[k] for k in (_COLUMNS_B, _COLUMNS_OUT, _WRITES, _RESULTS))
-    b.call("void", tools["pieces"], [_grid_of(b, record, 1), panel, n_columns, per_row, of_b, of_out, runs])
+    b.call("void", tools["pieces"], [grid_of(b, record, 1), panel, n_columns, per_row, of_b, of_out, runs])
     terms = [areas[_TERMS_A], areas[_TERMS_B]]
-    call_strips(b, strips, element, [a, source, rows_a, *terms, of_b, runs, results, rows, n_depth])
+    call_strips_in_place(b, strips, element, [a, source, rows_a, *terms, of_b, runs, results, rows, n_depth])
     n_runs = b.i64(PANEL_BYTES // b.module.target.vector_bytes)
     # More columns than runs: those that are neighbours are moved together.
     moved = [results, out, runs, n_runs, of_out, rows_out, rows, b.i64(PANEL_BYTES), b.i64(1)]
@@ -119,13 +114,13 @@ def _emit_unit_in_place(b, element, tools, strips, record, own, areas):
 def _emit_unit(b, element, tools, strips, record, own, areas):
     a, source, out = b.arguments[:3]
     size, width = Type(element).element_bytes, PANEL_BYTES // Type(element).element_bytes
-    n_columns, n_depth = _word(b, record, 1), _word(b, record, 2)
+    n_columns, n_depth = word(b, record, 1), word(b, record, 2)
     number, rows, rows_a, rows_out = _place(b, record, own, areas)
     j = b.mul(number, b.i64(width))
     columns = b.intrinsic("smin", b.sub(n_columns, j), b.i64(width))
     tables = [areas[_COLUMNS_B], areas[_COLUMNS_OUT]]
-    b.call("void", tools["columns"], [_grid_of(b, record, 1), j, columns, *tables])
-    by_two = b.cmp("eq", b.sub(_index(b, tables[0], 1), _index(b, tables[0], 0)), b.i64(2))
+    b.call("void", tools["columns"], [grid_of(b, record, 1), j, columns, *tables])
+    by_two = b.cmp("eq", b.sub(index(b, tables[0], 1), index(b, tables[0], 0)), b.i64(2))
     step = b.select(b.and_(by_two, b.cmp("lt", b.i64(1), columns)), b.i64(2), b.i64(1))
     n_reads = b.call(I64, tools["runs"], [tables[0], columns, areas[_READS], step])
     n_writes = b.call(I64, tools["runs"], [tables[1], columns, areas[_WRITES], b.i64(1)])
@@ -138,7 +133,8 @@ def _emit_unit(b, element, tools, strips, record, own, areas):
             _blank(b, element, panel, depth)
         terms_a, terms_b = b.offset(areas[_TERMS_A], p, 4), b.offset(areas[_TERMS_B], p, 4)
         b.call("void", tools["pack"], [source, panel, areas[_READS], n_reads, tables[0], terms_b, depth, columns, step])
-        _call_strips(b, strips, [a, rows_a, terms_a, panel, results, rows, columns, depth, goes_on])
+        operands = [a, rows_a, terms_a, panel, results]
+        call_strips(b, strips, element, operands, [rows, columns, depth, goes_on])
     moved = [results, out, areas[_WRITES], n_writes, tables[1], rows_out, rows, columns, b.i64(1)]
     b.call("void", tools["write"], moved)
     assert size * width == PANEL_BYTES
@@ -156,7 +152,7 @@ def _emit_expand(module, name):
     """A function that writes both offsets of all numbers of a grid to tables of i32."""
     b = Builder(module, name, _GRID_PARAMETERS, linkage="internal")
     grid, first, second = b.arguments
-    dimensions = [[_word(b, grid, 2 + 3 * d + k) for k in range(3)] for d in range(DIMENSIONS)]
+    dimensions = [[word(b, grid, 2 + 3 * d + k) for k in range(3)] for d in range(DIMENSIONS)]
 
     def walk(d, x, y, at):
         """Writes what belongs to dimension d and those inside it; where the next entry is."""
@@ -172,7 +168,7 @@ def _emit_expand(module, name):
             state.next([b.add(x, by_x), b.add(y, by_y), following])
         return state.results[2]
 
-    walk(0, _word(b, grid, 0), _word(b, grid, 1), b.i64(0))
+    walk(0, word(b, grid, 0), word(b, grid, 1), b.i64(0))
     b.finish()
     return name
 
@@ -182,16 +178,16 @@ def _emit_columns(module, name):
     parameters = [("grid", PTR), ("start", I64), ("n", I64), ("x", PTR), ("y", PTR)]
     b = Builder(module, name, parameters, linkage="internal")
     grid, start, n, first, second = b.arguments
-    dimensions = [[_word(b, grid, 2 + 3 * d + k) for k in range(3)] for d in range(DIMENSIONS)]
+    dimensions = [[word(b, grid, 2 + 3 * d + k) for k in range(3)] for d in range(DIMENSIONS)]
     begin, rest = [], start
     for extent, _, _ in reversed(dimensions[1:]):
         begin.append(b.rem(rest, extent))
         rest = b.div(rest, extent)
     with b.loop(0, n, 1, [rest, *reversed(begin)]) as (k, state):
         for which, table in ((0, first), (1, second)):
-            value = _word(b, grid, which)
-            for index, strides in zip(state.values, dimensions):
-                value = b.add(value, b.mul(index, strides[1 + which]))
+            value = word(b, grid, which)
+            for own, strides in zip(state.values, dimensions):
+                value = b.add(value, b.mul(own, strides[1 + which]))
             b.store(b.convert(value, "i32"), b.offset(table, k, 4))
         state.next(_following(b, state.values, [extent for extent, _, _ in dimensions]))
     b.finish()
@@ -201,10 +197,10 @@ def _emit_columns(module, name):
 def _following(b, indices, extents):
     """The next indices in row-major order."""
     result, carry = [], b.i64(1)
-    for index, extent in reversed(list(zip(indices[1:], extents[1:]))):
-        index = b.add(index, carry)
-        wraps = b.cmp("eq", index, extent)
-        result.append(b.select(wraps, b.i64(0), index))
+    for own, extent in reversed(list(zip(indices[1:], extents[1:]))):
+        own = b.add(own, carry)
+        wraps = b.cmp("eq", own, extent)
+        result.append(b.select(wraps, b.i64(0), own))
         carry = b.convert(wraps, "i64")
     return [b.add(indices[0], carry), *reversed(result)]
 
@@ -217,7 +213,7 @@ def _emit_runs(module, name):
     longest = module.target.vector_bytes // (8 if name.endswith("f64_runs") else 4)
     with b.loop(0, n, 1, [b.i64(0), b.i64(0), b.i64(-9)]) as (k, state):
         count, start, before = state.values
-        here = _index(b, table, k)
+        here = index(b, table, k)
         is_new = b.or_(b.cmp("ne", here, b.add(before, distance)), b.cmp("eq", b.sub(k, start), b.i64(longest)))
         is_new = b.or_(is_new, b.cmp("eq", k, b.i64(0)))
         count, start = b.add(count, b.convert(is_new, "i64")), b.select(is_new, k, start)
@@ -254,8 +250,8 @@ def _emit_move(module, name, element, packs):
     with b.loop(0, turned, pack_lanes(element)) as column:
         _turn(b, element, packs, column)
     with b.loop(turned, n_runs, 1) as run:
-        start, length = (_index(b, b.offset(runs, run, 8), k) for k in range(2))
-        far, near = b.mul(_index(b, columns, start), b.i64(size)), b.mul(start, b.i64(size))
+        start, length = (index(b, b.offset(runs, run, 8), k) for k in range(2))
+        far, near = b.mul(index(b, columns, start), b.i64(size)), b.mul(start, b.i64(size))
         memory = b.offset(source if packs else target, far, 1)
         panel = b.offset(target if packs else source, near, 1)
         is_single, is_near = b.cmp("eq", length, b.i64(1)), b.cmp("eq", step, b.i64(1))
@@ -278,7 +274,7 @@ def _move_run(b, packs, apart, t, memory, panel, length):
         reach = b.sub(b.add(length, length), b.i64(1))
         halves = [(k, b.lane_mask(k, reach, t.lanes)) for k in (0, t.lanes)]
     with b.loop(0, n, 1) as k:
-        there, row = b.offset(memory, _index(b, offsets, k), t.element_bytes), b.offset(panel, k, PANEL_BYTES)
+        there, row = b.offset(memory, index(b, offsets, k), t.element_bytes), b.offset(panel, k, PANEL_BYTES)
         if apart == 2:
             parts = [b.load(b.offset(there, at, t.element_bytes), t, its) for at, its in halves]
             b.store(b.shuffle(*parts, range(0, 2 * t.lanes, 2)), row, mask)
@@ -297,12 +293,12 @@ def _turn(b, element, packs, column):
     memory, panel = (source, target) if packs else (target, source)
     last = b.sub(n_columns, b.i64(1))
     picks = [b.intrinsic("smin", b.add(column, b.i64(c)), last) for c in range(side)]
-    lines = [b.offset(memory, _index(b, columns, pick), size) for pick in picks]
+    lines = [b.offset(memory, index(b, columns, pick), size) for pick in picks]
     panel = b.offset(panel, column, size)
     whole = b.mul(b.div(n, b.i64(side)), b.i64(side))
 
     def single(k, line, c):
-        there, row = b.offset(line, _index(b, offsets, k), size), b.offset(b.offset(panel, k, PANEL_BYTES), c, size)
+        there, row = b.offset(line, index(b, offsets, k), size), b.offset(b.offset(panel, k, PANEL_BYTES), c, size)
         here, where = (there, row) if packs else (row, there)
         b.store(b.load(here, Type(element)), where)
 
@@ -312,7 +308,7 @@ def _turn(b, element, packs, column):
         is_apart = b.any_lane(b.cmp("ne", b.sub(distances, first), b.iota(Type("i32", side))))
         rows = [b.offset(b.offset(panel, k, PANEL_BYTES), r, PANEL_BYTES) for r in range(side)]
         with b.when(b.not_(is_apart)):
-            at = _index(b, offsets, k)
+            at = index(b, offsets, k)
             places = [b.offset(line, at, size) for line in lines]
             here, where = (places, rows) if packs else (rows, places)
             for vector, place in zip(load_transposed(b, t, here), where):
@@ -323,82 +319,3 @@ def _turn(b, element, packs, column):
     with b.loop(whole, n, 1) as one:
         for c, line in enumerate(lines):
             single(one, line, c)
-
-
-# --- tiles ------------------------------------------------------------------------------------------------------------
-_STRIP = [
-    ("a", PTR), ("rows", PTR), ("terms", PTR), ("panel", PTR), ("results", PTR), ("tiles", I64), ("depth", I64),
-    ("goes_on", I1),
-]  # fmt: skip
-
-
-def _call_strips(b, strips, operands):
-    """All rows of a panel, in strips of the tallest tile that still fits, two vectors of columns at a time."""
-    a, table, terms, panel, results, rows, columns, depth, goes_on = operands
-    lanes = b.module.target.vector_bytes
-    element_bytes = PANEL_BYTES // 32 if "f32" in b.name else PANEL_BYTES // 16
-    with b.loop(0, b.mul(columns, b.i64(element_bytes)), 2 * lanes) as at:
-        here, there = b.offset(panel, at, 1), b.offset(results, at, 1)
-        rest, now = rows, table
-        both = b.cmp("lt", b.add(at, b.i64(lanes)), b.mul(columns, b.i64(element_bytes)))
-        for height, (wide, narrow) in strips.items():
-            tiles = b.div(rest, b.i64(height))
-            if height == min(strips):
-                tiles = b.div(b.add(rest, b.i64(height - 1)), b.i64(height))
-            strip = b.select(both, wide, narrow)
-            b.call("void", strip, [a, now, terms, here, there, tiles, depth, goes_on])
-            done = b.mul(tiles, b.i64(height))
-            rest, now = b.sub(rest, done), b.offset(now, done, 4)
-            there = b.offset(there, done, PANEL_BYTES)
-
-
-def _emit_strip(module, stem, element, height):
-    """Functions for tiles below one another, of two vectors of columns and of one; their addresses."""
-    return [_emit_tiles(module, stem, element, height, vectors) for vectors in (2, 1)]
-
-
-def _emit_tiles(module, stem, element, height, vectors):
-    b = Builder(module, f"{stem}_strip{height}x{vectors}", _STRIP, linkage="internal")
-    a, rows, terms, panel, results, tiles, depth, goes_on = b.arguments
-    t = Type(element, module.target.vector_bytes // Type(element).element_bytes)
-    size, lanes = t.element_bytes, t.lanes
-    with b.loop(0, tiles, 1, [rows, results]) as (_, tile):
-        table, target = tile.values
-        starts = [b.freeze(b.offset(a, _index(b, table, r), size)) for r in range(height)]
-        places = [
-            b.offset(b.offset(target, r, PANEL_BYTES), v * lanes, size) for r in range(height) for v in range(vectors)
-        ]
-        initial = _begin_sums(b, t, places, goes_on)
-        with b.loop(0, depth, 1, [panel, *initial]) as (p, step):
-            now, *sums = step.values
-            term = _index(b, terms, p)
-            columns = [b.load(b.offset(now, v * lanes, size), t) for v in range(vectors)]
-            _fetch_ahead(b, a, b.offset(table, height, 4), term, p, height, size)
-            following = []
-            for r in range(height):
-                x = b.splat(b.load(b.offset(starts[r], term, size), Type(element)), lanes)
-                following += [b.fma(x, y, z) for y, z in zip(columns, sums[r * vectors :])]
-            step.next([b.offset(now, PANEL_BYTES, 1), *following])
-        for value, place in zip(step.results[1:], places):
-            b.store(value, place)
-        tile.next([b.offset(table, height, 4), b.offset(target, height, PANEL_BYTES)])
-    b.finish()
-    return Reg(f"@{b.name}", PTR)
-
-
-def _fetch_ahead(b, a, rows, term, p, height, size):
-    """Ask for what the next tile reads of a, one row per term: rows that lie far apart are no stream that processors
-    foresee."""
-    row = _index(b, rows, b.and_(p, b.i64(height - 1 if height & (height - 1) == 0 else 3)))
-    b.prefetch(b.offset(a, b.add(row, term), size))
-
-
-def _begin_sums(b, t, places, goes_on):
-    """The accumulators of a tile: zeros, or the chains of the stretch of the sum before this one."""
-    before, load, begun = b.block, b.label("goes_on"), b.label("begun")
-    b.branch_if(goes_on, load, begun)
-    b.start(load)
-    stored = [b.load(place, t) for place in places]
-    b.branch(begun)
-    b.start(begun)
-    return [b.phi(t, [(b.const(0, t), before), (chain, load)]) for chain in stored]

@@ -4,6 +4,7 @@ float16 by instructions where the target has them.
 The bits are those of storage.py: rounded to the nearest, halves to even. What is widened is exact.
 """
 
+from functools import reduce
 from typing import NamedTuple
 
 from ..dtypes import bfloat16, float16
@@ -50,11 +51,18 @@ def _narrowed_bfloat16(b, x):
 
 def _widened_float16(b, x):
     """The instruction would make quiet NaN of signalling ones."""
-    if not _has_instruction(b, x):
-        return _widened_by_integers(b, x)
-    half = b.bitcast(x, "f16")
-    found = b.emit(half.type.of("f32"), f"fpext {half} to {half.type.of('f32')}")
-    return b.when_rarely(b.any_lane(b.cmp("uno", found, found)), found, lambda: _widened_by_integers(b, x))
+    return widened_together(b, [x])[0]
+
+
+def widened_together(b, halves):
+    """The float32 that vectors of float16 are: whether there is a NaN among them is asked once."""
+    if not _has_instruction(b, halves[0]):
+        return [_widened_by_integers(b, x) for x in halves]
+    found = [b.bitcast(x, "f16") for x in halves]
+    found = [b.emit(x.type.of("f32"), f"fpext {x} to {x.type.of('f32')}") for x in found]
+    strange = [b.cmp("uno", x, y) for x, y in zip(found[::2], [*found[1::2], found[-1]])]
+    any_strange = b.any_lane(reduce(b.or_, strange))
+    return b.when_rarely(any_strange, found, lambda: [_widened_by_integers(b, x) for x in halves])
 
 
 def _has_instruction(b, x):
@@ -76,7 +84,8 @@ def _narrowed_float16(b, x):
     if not _has_instruction(b, x):
         return _narrowed_by_integers(b, x)
     found = b.bitcast(b.emit(x.type.of("f16"), f"fptrunc {x} to {x.type.of('f16')}"), "i16")
-    return b.when_rarely(b.any_lane(b.cmp("uno", x, x)), found, lambda: _narrowed_by_integers(b, x))
+    (found,) = b.when_rarely(b.any_lane(b.cmp("uno", x, x)), [found], lambda: [_narrowed_by_integers(b, x)])
+    return found
 
 
 def _narrowed_by_integers(b, x):

@@ -42,11 +42,13 @@ from .reduce import (
     reduce_row,
     unrolled_row,
 )
-from .vector import STATEMENTS, Vector, transposed
+from .vector import Vector, halves_of, transposed
 
 
 def emit_kernel(module, kernel, name):
     """Define the kernel's function in the module."""
+    if kernel.mostly_moves:
+        module.mostly_move.add(name)
     parameters = pointers_of(kernel) + ([("first", I64), ("stop", I64)] if kernel.cut else [])
     b = Builder(module, name, parameters, result="i1" if kernel.checks else "void", linkage="internal")
     write_kernel(b, kernel)
@@ -417,11 +419,11 @@ class _Emission:
         bases |= {id(x): self.sum_of(x.at) for x in s.body if isinstance(x, Position)}
         bases |= {id(x): self.updated_address(x) for x in s.body if isinstance(x, Update)}
         bases |= {id(x): self.address(x.parameter, x.at) for x in s.body if isinstance(x, Extreme)}
+        halves = halves_of(s.body)
 
         def body(j, mask, vector=None):
             work = Vector(self, j, mask, vector, bases)
-            for x in s.body:
-                STATEMENTS[type(x)](work, x)
+            work.take(s.body, halves)
             if vector is not None:
                 for name, register in work.registers.items():
                     self.vectors.setdefault(name, {})[vector] = register

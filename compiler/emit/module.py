@@ -33,6 +33,8 @@ class Module:
         self.extents, self.slots = [], {}
         # Functions that LLVM is to make quickly, and not well.
         self.made_quickly = set()
+        # Functions that compute little of what they read and write.
+        self.mostly_move = set()
 
     def declare(self, name, result, parameters, attributes=""):
         self.declarations[name] = f"declare {result} @{name}({', '.join(map(str, parameters))}) {attributes}".rstrip()
@@ -63,16 +65,22 @@ class Module:
 
     def group_of(self, name):
         """The attributes of a function."""
-        return "#1" if name in self.made_quickly else "#0"
+        if name in self.made_quickly:
+            return "#1"
+        return "#2" if name in self.mostly_move and self.target.moved_bytes else "#0"
 
     def __str__(self):
         extents = [f"@extents = global [{len(self.extents)} x i64] zeroinitializer"] if self.extents else []
         parts = [*self.globals.values(), *extents, *self.declarations.values(), *self.functions]
-        width = f'"prefer-vector-width"="{8 * self.target.vector_bytes}"'
-        attributes = f'nounwind "no-trapping-math"="true" {width}'
+        common = 'nounwind "no-trapping-math"="true" "prefer-vector-width"='
+        attributes = f'{common}"{8 * self.target.vector_bytes}"'
         groups = [f"attributes #0 = {{ {attributes} }}"]
         if self.made_quickly:
             groups.append(f"attributes #1 = {{ noinline optnone {attributes} }}")
+        if self.mostly_move and self.target.moved_bytes:
+            # LLVM splits vectors that are longer than what it is to prefer, where no function says it needs them.
+            width = f'"{8 * self.target.moved_bytes}" "min-legal-vector-width"="0"'
+            groups.append(f"attributes #2 = {{ {common}{width} }}")
         return "\n".join([*parts, *groups, ""])
 
 

@@ -21,6 +21,10 @@ from .pool_memory import Pool, now
 # come late to a trial, which therefore waits for them, for some calls. Other calls to which no worker came count as
 # those of a team: asking takes time too, in vain where no worker may run.
 FIRST_CALLS, MORE_CALLS, WARMING, REST, MOST_POSTPONED = 8, 5, 2, 32, 40
+# Calls of this length see within themselves what short ones see one after the other, and a trial of six of them would
+# let a program that has lost its team by chance wait for half a minute. It has three, the first of which is not
+# counted.
+LONG_CALL_NS, MORE_LONG_CALLS, WARMING_LONG = 4_000_000, 2, 1
 
 # What counts is the time that the program's calls take (`spent`), not what passes between them. Where the CPUs are lent
 # to somebody else in turns, a trial would be due whenever a turn begins, which is when the other's threads are still
@@ -91,7 +95,8 @@ def choose(choice: Choice):
     choice.in_trial = tries
     choice.in_team = prefers != tries
     if tries:
-        choice.left = MORE_CALLS
+        usual = choice.alone_ns if choice.in_team else choice.team_ns
+        choice.left = MORE_CALLS if usual < LONG_CALL_NS else MORE_LONG_CALLS
         choice.trial_started = choice.spent
         choice.postponed = 0
 
@@ -110,7 +115,8 @@ def learn(pool: Pool, choice: Choice):
     if choice.started != 0:
         took = now(pool) - choice.started
         choice.spent += took
-        if choice.in_a_row > WARMING:
+        warming = WARMING if took < LONG_CALL_NS else WARMING_LONG
+        if choice.in_a_row > warming:
             if not choice.in_trial:
                 follow(choice, took)
                 return

@@ -267,7 +267,7 @@ class _carrying:
 def unrolled_row(b, extent, lanes, reductions, body):
     """As reduce_row for a short row of known extent, without a loop: body(j, mask, vector number)."""
     count = -(-extent // lanes)
-    slots = VIRTUAL_LANES // lanes
+    slots = VIRTUAL_LANES // lanes if reductions else 1
     sums = [_accumulators(b, op, t, slots, False) for op, t in reductions]
     for v in range(count):
         rest = extent - v * lanes

@@ -8,7 +8,7 @@ as. What is converted to them has the bits of storage.py.
 import math
 import struct
 
-from .halves import BFLOAT16, FLOAT16
+from .halves import BFLOAT16, FLOAT16, widened_together
 from .types import STORED
 
 # What each is converted by way of, if it has not the lower bits of a wider integer.
@@ -29,6 +29,11 @@ def between(b, x, element):
     t = x.type.of(element)
     x = _whole(b, x, element) if x.type.is_float else x
     return b.emit(t, f"{'zext' if x.type.element == 'i1' else 'trunc'} {x} to {t}")
+
+
+def widened_halves(b, halves):
+    """Vectors of float16 as float32."""
+    return widened_together(b, [_as(x, "i16") for x in halves])
 
 
 def _whole(b, x, element):

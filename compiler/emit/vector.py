@@ -3,11 +3,14 @@
 from ..dtypes import SIZES
 from ..extent import is_open
 from ..loopnest import Accumulate, Apply, Extreme, Load, Position, Reduce, Store, Update
+from ..ops.comparison import cast
 from .builder import Reg
 from .reduce import better_extreme
+from .stored import widened_halves
 from .types import Type
 
 NEAR_BYTES = 1 << 18  # within a level-2 cache
+_WIDENED = 4  # vectors of float16 that are looked at together
 _MOST_APART = 4  # vectors that are loaded in place of one gather
 
 
@@ -48,6 +51,22 @@ class Vector:
         self.emission, self.b = emission, emission.b
         self.j, self.mask, self.vector, self.bases = j, mask, vector, bases
         self.registers = {}
+
+    def take(self, body, halves):
+        """The statements of a sweep. `halves`: what halves_of says of them."""
+        for s in body:
+            if halves and s is halves[0][1]:
+                self.widen(halves[:_WIDENED])
+                halves = halves[_WIDENED:]
+            elif getattr(s, "name", None) not in self.registers:
+                STATEMENTS[type(s)](self, s)
+
+    def widen(self, halves):
+        for load, _ in halves:
+            if load.name not in self.registers:
+                self.load(load)
+        found = widened_halves(self.b, [self.registers[load.name] for load, _ in halves])
+        self.registers |= {cast.name: x for (_, cast), x in zip(halves, found)}
 
     def lookup(self, name):
         if name in self.registers:
@@ -205,6 +224,19 @@ STATEMENTS = {
     Extreme: Vector.extreme,
     Reduce: Vector.nothing,
 }
+
+
+def halves_of(body):
+    """(load, cast) of the float16 that are loaded side by side and become float32 before anything is written."""
+    loads, found = {}, []
+    for s in body:
+        if isinstance(s, (Store, Update, Accumulate)):
+            break
+        if isinstance(s, Load) and s.element == "h16" and not is_open(s.at.lane) and s.at.lane == 1 and not s.indices:
+            loads[s.name] = s
+        elif isinstance(s, Apply) and s.op is cast and s.element == "f32" and s.operands[0] in loads:
+            found.append((loads[s.operands[0]], s))
+    return found
 
 
 def _picked(b, mask, lanes):

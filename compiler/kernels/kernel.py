@@ -44,6 +44,8 @@ class Kernel:
     needs_row_major = False
     # Positions of matrices that it copies first where their columns lie in a row, not their rows.
     packed = ()
+    # Whether it shares no loop with other ops, though it is one.
+    is_apart = False
     # Whether every kernel that needs the value computes it again, if it is a single number.
     may_be_inline = False
 

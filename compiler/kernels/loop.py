@@ -65,6 +65,13 @@ class Copy(Loop):
         return nest.pass_on(value, nest.read(reads[0], level))
 
 
+class CopyApart(Copy):
+    """The same. What is read across, a line of memory for every element, is turned in tiles; with operands beside it
+    that are read along their rows, and with results, each tile would touch as many lines of each of them."""
+
+    is_apart = True
+
+
 class Lookup(Loop):
     """Elements of a table at computed positions. `reads_of`: (value, table, index) -> the Reads of both."""
 

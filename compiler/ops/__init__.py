@@ -44,7 +44,7 @@ LATER = {
         settled_phase linalg_qr geqrf linalg_eigh linalg_eigvalsh linalg_svd linalg_svdvals lu_order
         lu_factor_by_elimination linalg_lu_factor
     """,
-    "direct_convolution": "direct_convolution direct_convolution_input direct_convolution_weight",
+    "direct_convolution": "direct_convolution direct_convolution_input direct_convolution_weight rearranged",
     "eigenvalues": "linalg_eig linalg_eigvals",
     "fourier": "fft_c2c fft_r2c fft_c2r",
     "linear_algebra": """
@@ -54,7 +54,7 @@ LATER = {
     """,
     "normalization": "batch_norm group_norm normalized",
     "ordering": """
-        sort_rows top_rows argsort first_positions ordered one_of_equals median_index mode_index
+        sort_rows top_rows argsort first_positions ordered one_of_equals position_of_rank median_index mode_index
         searchsorted_by_numpy search_rows searchsorted
     """,
     "orthogonal": """

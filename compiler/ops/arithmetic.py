@@ -248,9 +248,16 @@ def _lowered(x, high):
 
 
 def _beyond(b, predicate, x, bound):
-    """The bound where x is beyond it or the bound is NaN, else x."""
-    take = b.cmp(predicate, x, bound)
-    return b.select(b.or_(take, b.cmp("uno", bound, bound)) if bound.type.is_float else take, bound, x)
+    """The bound where x is beyond it, else x; a NaN if one of the two is: one instruction."""
+    return b.select(b.cmp(predicate, x, bound), bound, x)
+
+
+def _nan_by(b, x, low, high):
+    """x, or NaN where a bound is one. -0.0 changes no number, and what is added to all elements is made once: a sum is
+    no work for the units that compare."""
+    if not x.type.is_float:
+        return x
+    return b.add(x, b.select(b.cmp("uno", low, high), b.add(low, high), b.const(-0.0, x.type)))
 
 
 def _inside(x, low, high):
@@ -269,7 +276,7 @@ clamp = elementwise(
         # Where low == high, none of the two has a gradient, as PyTorch has it.
         lambda g, out, x, low, high: where(logical_or(gt(x, high), lt(high, low)), g, 0.0),
     ),
-    lower=lambda b, x, low, high: _beyond(b, "gt", _beyond(b, "lt", x, low), high),
+    lower=lambda b, x, low, high: _beyond(b, "gt", _beyond(b, "lt", _nan_by(b, x, low, high), low), high),
     node_name=_clamp_name,
     samples=lambda: [samples.Sample((samples.numbers(k, s), -0.7, 0.9)) for k, s in enumerate(samples.SHAPES)],
     oracle="clamp",
@@ -287,7 +294,7 @@ def _one_bound(name, evaluate, predicate, inside, beyond, sample):
             lambda g, out, x, bound: where(inside(x, bound), g, 0.0),
             lambda g, out, x, bound: where(beyond(x, bound), g, 0.0),
         ),
-        lower=lambda b, x, bound: _beyond(b, predicate, x, bound),
+        lower=lambda b, x, bound: _beyond(b, predicate, _nan_by(b, x, bound, bound), bound),
         samples=lambda: [samples.Sample((samples.numbers(k, s), sample)) for k, s in enumerate(samples.SHAPES)],
         node_name=_clamp_name,
         oracle=name,

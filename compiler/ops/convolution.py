@@ -28,7 +28,11 @@ from .direct_convolution import (
     direct_convolution_input,
     direct_convolution_weight,
     pays,
+    rearranged,
+    samples_last_pays,
     usual,
+    with_samples_first,
+    with_samples_last,
 )
 from .kinds import composite, require_floating
 from .reduction import sum_
@@ -43,8 +47,9 @@ _FEW_POSITIONS = 64
 # computed depends on whether there is one sample, and on no other number of them: the order of sums would, and programs
 # serve all sizes of a batch.
 _FEW_ROWS = 16
-# What it takes to add an element of the windows' cotangents to their image, where they stay in a level-2 or -3 cache.
-_ADDING_CYCLES = 1.2
+# What it takes to add an element of the windows' cotangents to their image, where they stay in a level-2 or -3 cache:
+# adjacent ones, and those that a stride keeps apart.
+_ADDING_CYCLES, _ADDING_APART_CYCLES = 1.2, 4.0
 # Taps of a depthwise convolution that are summed one after the other.
 _MOST_TAPS = 32
 
@@ -198,7 +203,17 @@ def _direct(op, x, other, how, weight, positions):
     time, is_padded = min(ways)
     if not pays(time, weight, x.shape[0], positions, size, 0):
         return None
-    return op(padded(x, padding), other, **whole) if is_padded else op(x, other, **how)
+    if is_padded:
+        x, how = padded(x, padding), whole
+    return op(x, other, **how) if op is direct_convolution_weight else _in_best_layout(op, x, other, how)
+
+
+def _in_best_layout(op, x, weight, how):
+    """Of a convolution or its input's adjoint."""
+    if not samples_last_pays(x, weight.shape[2:]):
+        return op(x, weight, **how)
+    out = op(rearranged(with_samples_last(x)), weight, samples_last=True, **how)
+    return rearranged(with_samples_first(out))
 
 
 def _direct_input(g, weight, how):
@@ -208,9 +223,10 @@ def _direct_input(g, weight, how):
     if _is_few(samples, positions) or not can((g, weight), out, how["groups"]):
         return None
     time = _cycles(direct_convolution_input, (usual(g), weight), how)
-    if not pays(time, weight.shape, samples, positions, g.dtype.size_bytes, _ADDING_CYCLES):
+    adding = _ADDING_CYCLES if how["stride"][-1] == 1 else _ADDING_APART_CYCLES
+    if not pays(time, weight.shape, samples, positions, g.dtype.size_bytes, adding):
         return None
-    return direct_convolution_input(g, weight, **how)
+    return _in_best_layout(direct_convolution_input, g, weight, how)
 
 
 def _cycles(op, operands, how):

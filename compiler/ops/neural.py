@@ -6,6 +6,7 @@ from ..shapes import broadcast_shapes
 from . import samples
 from .arithmetic import abs_, add, clamp_min, div, mul, neg, reciprocal, rsqrt, sign, sqrt, sub
 from .comparison import cast, eq, ge, gt, le, logical_and, lt, ne, where
+from .indexing import gather
 from .kinds import composite, elementwise, require_floating
 from .reduction import sum_
 from .samples import Sample
@@ -340,6 +341,22 @@ def _nll(x, target, reduction, ignore_index):
     return div(total, _kept(x, target, ignore_index)) if reduction == "mean" else total
 
 
+def _nll_alone(x, target, reduction, ignore_index):
+    """The same numbers, read where they lie: what looks at all classes pays where it has them in registers."""
+    if x.shape[1] < 2:
+        return _nll(x, target, reduction, ignore_index)
+    target = class_index(target, classes=x.shape[1], ignore_index=ignore_index)
+    counts = ne(target, ignore_index)
+    column = reshape(where(counts, target, 0), shape=(x.shape[0], 1))
+    found = reshape(gather(x, column, axis=1), shape=target.shape)
+    # A sum of a zero and others is no negative zero.
+    rows = where(counts, add(neg(found), 0.0), 0.0)
+    if reduction == "none":
+        return rows
+    total = sum_(rows, axes=(0,), keepdim=False)
+    return div(total, _kept(x, target, ignore_index)) if reduction == "mean" else total
+
+
 def _kept(x, target, ignore_index):
     """How many rows count."""
     return cast(sum_(ne(target, ignore_index), axes=(0,), keepdim=False), dtype=x.dtype)
@@ -387,6 +404,7 @@ nll_loss = composite(
         for k, (r, i) in enumerate((("none", -100), ("sum", -100), ("mean", -100), ("mean", 2)))
     ],
     oracle="nn.functional.nll_loss",
+    extra={"alone": _nll_alone},
 )
 
 

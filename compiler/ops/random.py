@@ -12,7 +12,7 @@ import numpy as np
 from .. import dtypes
 from ..kernels.kernel import Source
 from . import samples
-from .arithmetic import add, floor, mul, sqrt, sub
+from .arithmetic import add, div, floor, mul, neg, sqrt, sub
 from .comparison import cast, lt
 from .kinds import composite, infer_by_decomposition
 from .samples import Sample
@@ -128,5 +128,6 @@ class Drawn:
 normal = Drawn("drawn_normal", lambda u, v: box_muller(u, v), 2)
 scaled_normal = Drawn("drawn_scaled_normal", lambda u, v, std, mean: add(mul(box_muller(u, v), std), mean), 2)
 between = Drawn("drawn_between", lambda u, width, low: add(mul(u, width), low))
+exponential = Drawn("drawn_exponential", lambda u, above_0, rate: div(neg(log(add(u, above_0))), rate))
 whole_between = Drawn("drawn_whole", lambda u, n, low, type: cast(add(floor(mul(u, n)), low), dtype=type))
 below = Drawn("drawn_below", lambda u, p, type: cast(lt(u, p), dtype=type))

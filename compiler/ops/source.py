@@ -101,3 +101,37 @@ arange = register(
         ],
     )
 )
+
+
+def _evaluate_spaced(first, last, step, half, final, shape, dtype):
+    first, last, step, half, final = (float(x) for x in (first, last, step, half, final))
+    positions = np.arange(shape[0], dtype=np.float64)
+    found = np.where(positions < half, positions * step + first, last - (final - positions) * step)
+    return found.astype(dtype.numpy)
+
+
+def _lower_spaced(b, positions, first, last, step, half, final, shape, dtype):
+    k, first, last, step, half, final = (b.convert(x, "f64") for x in (positions, first, last, step, half, final))
+    up, down = b.add(b.mul(k, step), first), b.sub(last, b.mul(b.sub(final, k), step))
+    return b.convert(b.select(b.cmp("lt", k, half), up, down), element_of(dtype))
+
+
+# What linspace makes in float32: the first half counted from `first`, the others back from `last`, whose position is
+# `final`; computed in float64, where products are exact.
+spaced = register(
+    Op(
+        "spaced",
+        "source",
+        shaped,
+        kernel=Source(),
+        traits=frozenset(["positions"]),
+        evaluate=_evaluate_spaced,
+        lower=_lower_spaced,
+        oracle=lambda torch, first, last, step, half, final, shape, dtype: torch.linspace(first, last, *shape),
+        tolerance=2e-7,  # PyTorch rounds products of the last few
+        samples=lambda: [
+            Sample((0.0, 3.0, 0.5, 3.0, 6.0), {"shape": (7,), "dtype": dtypes.float32}),
+            Sample((-1.0, 2.0, 0.043478261679410934, 35.0, 69.0), {"shape": (70,), "dtype": dtypes.float32}),
+        ],
+    )
+)

@@ -482,16 +482,15 @@ stack = alias(
     samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (2, 3))), {"axis": a}) for a in (0, 2)],
 )
 
-clone = register(
-    Op(
-        "clone",
-        "movement",
-        lambda operands, attributes, default_float: Meta(operands[0].shape, operands[0].dtype),
-        lambda x: np.array(x),
-        (lambda g, out, x: g,),
-        kernel=Copy(),
-        traits=frozenset(["copy"]),
-        samples=samples.unary(),
-        oracle="clone",
-    )
-)
+
+def copies(name, kernel):
+    """An entry whose result is its operand, in row-major order."""
+
+    def infer(operands, attributes, default_float):
+        return Meta(operands[0].shape, operands[0].dtype)
+
+    facts = {"kernel": kernel, "traits": frozenset(["copy"]), "samples": samples.unary(), "oracle": "clone"}
+    return register(Op(name, "movement", infer, lambda x: np.array(x), (lambda g, out, x: g,), **facts))
+
+
+clone = copies("clone", Copy())

@@ -117,7 +117,8 @@ def outside(b, x, limit):
 
 def repair(b, mask, usual, compute):
     """`usual`, except compute() in the lanes of `mask`; compute() runs only if some lane needs it."""
-    return b.when_rarely(b.any_lane(mask), usual, lambda: b.select(mask, compute(), usual))
+    (result,) = b.when_rarely(b.any_lane(mask), [usual], lambda: [b.select(mask, compute(), usual)])
+    return result
 
 
 # --- double-double: an unevaluated sum of a head and a tail below half a unit in the head's last place ----------------

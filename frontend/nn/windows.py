@@ -1,6 +1,7 @@
 """Elements rearranged between channels and positions: unfold and fold, shuffles, and resampling by interpolation."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -43,11 +44,20 @@ def _patches(name, height, width, kernel, dilation, padding, stride):
             f"padding={padding}, calculated shape of the array of sliding blocks as {tuple(counts)}, but its "
             "components must be at least one."
         )
+    places = _places if math.prod((*kernel, *counts)) <= _MOST_KEPT else _places.__wrapped__
+    return places(sizes[1], kernel, dilation, stride, tuple(counts)), sizes
+
+
+_MOST_KEPT = 1 << 14  # positions: the more there are, the less it is to make them anew
+
+
+@lru_cache(16)
+def _places(width, kernel, dilation, stride, counts):
     rows, columns = (
         d * np.arange(k)[:, None] + s * np.arange(c) for d, k, s, c in zip(dilation, kernel, stride, counts)
     )
-    places = rows[:, None, :, None] * sizes[1] + columns[None, :, None, :]
-    return places.reshape(kernel[0] * kernel[1], counts[0] * counts[1]), sizes
+    places = rows[:, None, :, None] * width + columns[None, :, None, :]
+    return places.reshape(kernel[0] * kernel[1], counts[0] * counts[1])
 
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):

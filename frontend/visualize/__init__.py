@@ -7,6 +7,7 @@
     visualize.draw_graph(text)                                        any compiler graph, or its text form
     visualize.to_dot(text)                                            the same for Graphviz
     visualize.kernel_times(program)                                   nanoseconds, measured inside the program
+    visualize.machine_roof()                                          what arithmetic and memory give here at most
 
 Drawings are SVG texts. They need grandalf, a layered layout in Python: pip install 'weft[demo]'.
 
@@ -20,11 +21,13 @@ from .dot import to_dot
 from .functions import busiest_program, draw_function, value_names
 from .graphs import draw_graph, stages
 from .page import figure, html_page, html_table, png_image
+from .roof import Roof, machine_roof
 from .svg import group_color
 from .timing import kernel_times
 
 __getattr__, __dir__ = of_module(__name__)
 __all__ = [
+    "Roof",
     "busiest_program",
     "draw_autograd",
     "draw_function",
@@ -35,6 +38,7 @@ __all__ = [
     "html_table",
     "kernel_times",
     "line_chart",
+    "machine_roof",
     "png_image",
     "stages",
     "to_dot",

@@ -35,10 +35,13 @@ from weft.compiler.later import at_fork, expect_logging, later
 from weft.compiler.target import target_for
 from weft.runtime.code import elf, emission
 from weft.runtime.code.cpus import n_cpus, wanted
+from weft.runtime.code.lasting import keep_at_end
 
 ENGINES = ("elf", "lljit", "mcjit")
 _LEVELS = {"x86-64": 8, "x86-64-v2": 8, "x86-64-v3": 8, "x86-64-v4": 16}
 _WITH_HALVES = ("x86-64-v3", "x86-64-v4")  # levels that have F16C
+# To their memory vectors of 64 bytes are two halves: Zen 4, of the family of Zen 3, by its flags or as LLVM names it.
+_MOVING_HALVES = ("AuthenticAMD 25 ", "znver4")
 EXPORT_TARGETS = {
     **{level: ("x86_64-unknown-linux-gnu", level) for level in _LEVELS},
     "aarch64": ("aarch64-unknown-linux-gnu", "generic"),
@@ -91,18 +94,20 @@ class Target(NamedTuple):
 
 
 class Library:
-    """Linked code, alive as long as this object: reference it while any of its addresses may be called.
+    """Linked code, alive as long as this object: reference it while any of its addresses may be called. (Code that is
+    alive when the interpreter ends is never freed.)
 
     engine names the linker that was used; refusal says why it is not the chosen one, or is None.
     """
 
-    __slots__ = ("engine", "refusal", "_owner", "_find")
+    __slots__ = ("engine", "refusal", "_owner", "_find", "__weakref__")
 
     def __init__(self, engine, owner, find, refusal=None):
         self.engine = engine
         self.refusal = refusal
         self._owner = owner
         self._find = find
+        keep_at_end(self)
 
     def address(self, name):
         """The address of a global function. Raises KeyError if the object defines none of that name."""
@@ -255,7 +260,8 @@ def target():
 def kernel_target():
     """What the compiler knows of that processor."""
     found = target()
-    return target_for(found.float_lanes, found.cpu in _WITH_HALVES or "f16c" in found.features.split())
+    with_halves = found.cpu in _WITH_HALVES or "f16c" in found.features.split()
+    return target_for(found.float_lanes, with_halves, found.cpu.startswith(_MOVING_HALVES))
 
 
 @functools.cache

@@ -200,6 +200,22 @@ def grid_address(element):
     return library(f"grid {element}", text).address(f"weft_grid_{element}")
 
 
+@cache
+def _draw_order():
+    text = lambda: _routine_text("draw_order", None, jit.kernel_target())  # noqa: E731
+    # Without the interpreter's lock: of millions it takes a while.
+    kind = ctypes.CFUNCTYPE(_SIZE, _POINTER, _POINTER, _SIZE, _POINTER)
+    return kind(library("draw_order", text).address("weft_draw_order"))
+
+
+def draw_order(draws):
+    """(positions of an array of draws by their first 32 bits, places whose bits are those of the next one)."""
+    n = draws.size
+    order, scratch = np.empty(n, np.int64), np.empty(2 * n, np.int64)
+    found = _draw_order()(address_of(draws), address_of(order), n, address_of(scratch))
+    return order, scratch[:found]
+
+
 _NEEDED = {"gemv": ("gemm",)}  # by a routine: others of its element type
 
 

@@ -38,6 +38,7 @@ as_long = External("PyLong_AsLongLong", (Object,), I64, quiet=True, python=int)
 new_long = External("PyLong_FromLongLong", (I64,), Object, fails="null", quiet=True, python=int)
 as_double = External("PyFloat_AsDouble", (Object,), F64, python=float)
 get_attribute = External("PyObject_GetAttr", (Object, Object), Object, fails="null", python=getattr)
+set_attribute = External("PyObject_SetAttr", (Object, Object, Object), I32, fails="nonzero", python=setattr)
 new_list = External("PyList_New", (I64,), List, fails="null", quiet=True, python=lambda n: [None] * n)
 call_with = External(
     "PyObject_Call", (Object, Tuple, Maybe(Dict)), Object, fails="null", python=lambda f, a, k: f(*a, **(k or {}))

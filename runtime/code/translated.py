@@ -14,12 +14,14 @@ from importlib import import_module
 
 from . import jit, made_here
 from .cache import default_cache, pack, unpack
+from .lasting import keep_for_ever
 
 TRANSLATOR = "weft.compiler.translate.translate"
 
 
 class Translated:
-    """Loaded code, alive as long as this object, with the Python objects that it refers to.
+    """Loaded code, which stays for ever, with the Python objects that it refers to: classes and functions of CPython's
+    have its addresses.
 
     names: of each word of the table, ["function", name], ["object", "module:name"] or ["text", string].
     """
@@ -68,7 +70,7 @@ def _load(name, functions, layout):
     else:
         meta, code = unpack(entry.payload)
         names = meta["names"]
-    return Translated(jit.link(code), names)
+    return keep_for_ever(Translated(jit.link(code), names))
 
 
 def translate(functions, layout):

@@ -14,7 +14,7 @@ from ...compiler.conventions import MAX_WORKERS
 from ...compiler.emit.pool import POOL, SERIAL_POOL
 from ...compiler.emit.pool_memory import POOL_BYTES, SLOT_BYTES, SLOTS, Pool, Slot
 from ...compiler.translate.kinds import offset_of
-from . import jit, threads, translated
+from . import jit, lasting, threads, translated
 from .cpus import n_cpus, wanted
 
 # A worker spins this long after a job: longer than what Python does between two steps of a training loop, and about
@@ -49,7 +49,7 @@ class WorkerPool:
         self.scratch_bytes, self.scratch = 0, []
         self.n_workers = 0
         self.threads = 1
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.memory))
+        lasting.keep_for_ever(self.memory)
         self.use(library)
         if has_workers:
             self.prepare(library)
@@ -57,7 +57,7 @@ class WorkerPool:
 
     def use(self, library):
         """Give programs, which look here every time, the functions of this library."""
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
+        lasting.keep_for_ever(library)
         for field in ("begin", "wait", "end"):
             self.write(field, library.address(f"weft_pool_{field}"))
 

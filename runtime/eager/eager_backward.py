@@ -21,11 +21,12 @@ from ...compiler.translate.language import (
     require,
 )
 from ..code.native_kinds import TensorObject, as_long, call_with, get_attribute
+from ..state.tensor import Tensor
 from .eager_deriving import derive, derive_open
-from .eager_matching import fits, is_array, lies_as
+from .eager_matching import fits, is_array, lies_as, n_elements
 from .eager_nodes import new_shape
 from .eager_open import has_sizes
-from .eager_sums import add_in_place, can_be_added, can_be_added_in_place, is_own, sum_of
+from .eager_sums import add_in_place, can_be_added, can_be_added_in_place, copy_of, is_copied, is_own, sum_of
 from .eager_words import (
     MOST_LOOPS,
     ArrayObject,
@@ -50,6 +51,7 @@ from .eager_words import (
 )
 from .function_node import FunctionNode
 from .node import AccumulateGrad, Node, Saved, adding
+from .parts import FEWEST_ELEMENTS
 
 
 @native(form=METHOD, slow="slow_sweep", name="weft_eager_sweep")
@@ -144,7 +146,7 @@ def is_simple_leaf(words: Words, leaf: Object, pending: Dict) -> Bool:
         return False
     gradient = cast(TensorObject, end.variable)._grad
     if gradient is None:
-        return is_own(cast(List, slots)[0])
+        return is_own(cast(List, slots)[0]) or is_copied(cast(List, slots)[0])
     return can_be_added_in_place(words, gradient, cast(List, slots)[0])
 
 
@@ -161,10 +163,14 @@ def is_just_wanted(leaf: Object) -> Bool:
 def give_to_leaf(words: Words, leaf: Object, pending: Dict, leaves: Dict):
     slots = pending.get(leaf)
     require(slots is not None)
+    owned = is_own(cast(List, slots)[0])
     arrived = keep(cast(List, slots)[0])
     variable = cast(TensorObject, cast(LeafObject, leaf).variable)
     if variable._grad is None:
-        variable._grad = arrived
+        if owned:
+            variable._grad = arrived
+        else:
+            variable._grad = copy_of(words, cast(TensorObject, arrived))
     else:
         add_in_place(words, cast(TensorObject, keep(variable._grad)), cast(TensorObject, arrived))
     delete_item(pending, leaf)
@@ -186,23 +192,43 @@ def derivative_for(words: Words, x: Object, pending: Dict) -> Object:
     if node.recording is None:
         if node.sizes is None:
             return None
-        return open_derivative_for(words, node, cast(Tuple, node.sizes), cast(List, slots)[0])
+        return open_derivative_for(words, node, cast(Tuple, node.sizes), cast(List, slots)[0], pending)
     held = cast(RecordingObject, node.recording).native
     while held is not None:
         derivative = cast(Derivative, cast(WordsObject, held).data)
         if is_as_planned(derivative, node, cast(List, slots)[0]):
+            if derivative.is_of_part and joins_others(pending, node, cast(TensorObject, cast(List, slots)[0])):
+                return None
             return held
         held = derivative.following
     return None
 
 
 @native()
-def open_derivative_for(words: Words, node: NodeObject, sizes: Tuple, cotangent: Object) -> Object:
+def joins_others(pending: Dict, node: NodeObject, cotangent: TensorObject) -> Bool:
+    """Whether a cotangent of a part of a large tensor comes where another one is: Python adds it to that (parts.py)."""
+    edge = cast(Tuple, node.edges)[0]
+    if edge is None:
+        return False
+    arrived = pending.get(cast(Tuple, edge)[0])
+    if arrived is None or cast(List, arrived)[0] is None or type(cast(List, arrived)[0]) is not Tensor:
+        return False
+    whole = cast(TensorObject, cast(List, arrived)[0])._data
+    if whole is None:
+        return False
+    n = n_elements(cast(ArrayObject, whole))
+    return n >= FEWEST_ELEMENTS and 2 * n_elements(cast(ArrayObject, cotangent._data)) <= n
+
+
+@native()
+def open_derivative_for(words: Words, node: NodeObject, sizes: Tuple, cotangent: Object, pending: Dict) -> Object:
     """The same of a node that tells its sizes: the words are written for them."""
     held = cast(NativeObject, sizes[0]).native
     while held is not None:
         derivative = cast(Derivative, cast(WordsObject, held).data)
         if has_sizes(words, sizes, derivative.sizes) and is_as_planned(derivative, node, cotangent):
+            if derivative.is_of_part and joins_others(pending, node, cast(TensorObject, cotangent)):
+                return None
             return held
         held = derivative.following
     return None

@@ -20,12 +20,12 @@ def wide_attributes(attributes):
 
 
 def as_they_lie(builder, op, types, operands):
-    """(operands of an elementwise op on these types, the types in which they lie): others were converted. A single
-    number that is multiplied with is not rounded to 16 bits, any other is."""
+    """(operands of an elementwise op on these types, the types in which they lie): others were converted, such as
+    16 bits beside float64. A single number that is multiplied with is not rounded to 16 bits, any other is."""
     taken, lying = [], []
     for x, dtype in zip(operands, types):
         needed = wide(dtype) if x.shape == () and "wide-number" in op.traits else dtype
-        if not x.is_number and x.dtype is not needed and not (x.dtype.is_half and not needed.is_half):
+        if not x.is_number and x.dtype is not needed and not (x.dtype.is_half and needed is wide(x.dtype)):
             x = builder.converted(x, needed)
         taken.append(x)
         lying.append(needed if x.is_number else x.dtype)

@@ -24,6 +24,7 @@ from .eager_words import (
     thread_number,
     thread_state,
 )
+from .owned import MOST_SPREAD
 
 
 def not_changed(*_):
@@ -45,10 +46,11 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
     give_storage(words, cast(TensorObject, target))
     routine = routine_for(words, op, default_dtype, operands, given(attributes))
     require(not routine.is_view and cast(TensorObject, target)._data is not None)
-    alone = (routine.has_changes or routine.overwrites) and is_alone(routine, operands, target)
-    # What is not row-major only steps write, which know how the first operand lies.
-    in_order = is_result_of(routine, cast(ArrayObject, cast(TensorObject, target)._data))
-    require(in_order or (routine.has_changes and alone))
+    fits = is_result_of(routine, cast(ArrayObject, cast(TensorObject, target)._data))
+    in_order = fits and is_contiguous(cast(ArrayObject, cast(TensorObject, target)._data))
+    # What is not row-major only steps write in place, which know how the first operand lies.
+    alone = (routine.has_changes or (routine.overwrites and in_order)) and is_alone(routine, operands, target)
+    require(in_order or (routine.has_changes and alone) or (fits and routine.n_bytes <= MOST_SPREAD))
     require_plain(cast(TensorObject, target))
     array = keep(cast(ArrayObject, cast(TensorObject, target)._data))
     storage = keep(cast(StorageObject, cast(TensorObject, target)._storage))
@@ -64,12 +66,15 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
                 run_step(words, step)
         else:
             run_program(words, routine, operands, array)
-    elif routine.is_sure and is_elsewhere(routine, operands, array):
+    elif in_order and routine.is_sure and is_elsewhere(routine, operands, array):
         compute_into(words, routine, operands, array)
     else:
         require(not routine.only_changes)
         made = new_values(words, routine, operands)
-        move_memory(array.data, made.data, routine.n_bytes)
+        if in_order:
+            move_memory(array.data, made.data, routine.n_bytes)
+        else:
+            require(words.copy_into(array, made) == 0)
     storage.version = version
     count_change(storage, counted)
     words.calls_taken += 1
@@ -135,8 +140,8 @@ def give_storage(words: Words, target: TensorObject):
 
 @native()
 def is_result_of(routine: Routine, array: ArrayObject) -> Bool:
-    """Whether the array is row-major and has the type and the shape of what the routine makes."""
-    if array.dtype is not routine.dtype or array.ndim != routine.ndim or not is_contiguous(array):
+    """Whether the array has the type and the shape of what the routine makes."""
+    if array.dtype is not routine.dtype or array.ndim != routine.ndim:
         return False
     same = True
     for d in range(routine.ndim):

@@ -29,10 +29,10 @@ def not_lent(*_):
 
 
 @native(form=METHOD, slow="slow_lend", name="weft_eager_lend")
-def lend(words: Words, tensor: Object) -> Object:
-    """An array of the tensor's memory, or None."""
-    require(load_at(I64, words.replaying, 0) == 0 and thread_number(thread_state()) == words.thread)
-    require(words.modes.get("frame", None) is None)
+def lend(words: Words, tensor: Object, is_told: Object) -> Object:
+    """An array of the tensor's memory, or None. is_told: whether an open call knows of it."""
+    require(thread_number(thread_state()) == words.thread)
+    require(is_told is True or (load_at(I64, words.replaying, 0) == 0 and words.modes.get("frame", None) is None))
     require(type(tensor) is Tensor)
     shown = cast(TensorObject, tensor)
     require(shown._data is not None and shown._requires_grad is False)

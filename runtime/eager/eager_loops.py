@@ -16,9 +16,8 @@ def loops_over(operands, out):
             loops[-1] = (loops[-1][0] * n, loops[-1][1])
         else:
             loops.append((n, steps))
-    if not loops or loops[0][1][-1] != 1:
-        # Elements of the result that are not in a row are written one by one.
-        loops = [(1, (*[0 if x.is_number else 1 for x in operands], 1)), *loops]
+    if not loops:
+        loops = [(1, (*[0 if x.is_number else 1 for x in operands], 1))]
     return loops[::-1]
 
 

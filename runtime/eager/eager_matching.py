@@ -25,6 +25,14 @@ def is_tensor(x: Object) -> Bool:
 
 
 @native()
+def n_elements(array: ArrayObject) -> I64:
+    n = 1
+    for d in range(array.ndim):
+        n = n * load_at(I64, array.shape, d)
+    return n
+
+
+@native()
 def hash_of(op: Object, operands: Tuple, attributes: Maybe(Dict)) -> I64:
     """The same as `hash_of_plan` of eager_hash.py."""
     h = id(op) >> 4

@@ -348,12 +348,14 @@ class Builder:
         single = tuple(
             eager_kernels.NUMBER if x.is_number else _SINGLE.get(s, STRIDED) for x, s in zip(operands, inner)
         )
-        values, strides = [*operands, out, *flags], list(inner[:n]) if STRIDED in single else []
-        in_rows = bool(outer) and 4 * len(values) + 1 <= MOST_TABLE
+        if inner[n] != 1:
+            single = (*single, STRIDED)
+        values, apart = [*operands, out, *flags], list(inner[: len(single)])
+        strides, in_rows = apart if STRIDED in single else [], bool(outer) and 4 * len(values) + 2 <= MOST_TABLE
         if in_rows:
             rest, of_rows = outer[:-2], [(1, (0,) * len(values)), *outer][-2:]
             words = [word for extent, steps in of_rows for word in (extent, *_in_bytes(steps, values))]
-            outer, strides = rest, [*inner[:n], *words]
+            outer, strides = rest, [*apart, *words]
         if outer and checks:
             raise NoSteps(f"{op.name} of many dimensions, which looks at its operands")
         address = kernels.elementwise_address(op, types, attributes, single, in_rows, lying)

@@ -12,7 +12,7 @@ from ..state.aligned import Memory
 from ..state.storage import Storage
 from ..state.tensor import Tensor
 from .eager_arrays import new_array
-from .eager_matching import is_contiguous
+from .eager_matching import is_contiguous, n_elements
 from .eager_nodes import new_storage, new_tensor
 from .eager_steps import MOST_ELEMENTS
 from .eager_words import ArrayObject, CountedObject, StorageObject, Words
@@ -29,6 +29,36 @@ def is_own(x: Object) -> Bool:
     if tensor._base is not None or tensor._requires_grad is not False or tensor._data is None:
         return False
     return is_contiguous(cast(ArrayObject, tensor._data))
+
+
+MOST_COPIED = 1 << 20  # elements: of more a program, which threads share, takes less time
+
+
+@native()
+def is_copied(x: Object) -> Bool:
+    """Whether what arrives at a leaf is somebody else's too, or a part of more, and is copied here."""
+    if x is None or type(x) is not Tensor:
+        return False
+    tensor = cast(TensorObject, x)
+    if tensor._data is None or tensor._requires_grad is not False:
+        return False
+    n = n_elements(cast(ArrayObject, tensor._data))
+    base = tensor._base
+    if base is not None:
+        whole = cast(TensorObject, base)._data
+        # All of its base may be the leaf's without a copy (owned.py).
+        if whole is None or n_elements(cast(ArrayObject, whole)) == n:
+            return False
+    return n <= MOST_COPIED
+
+
+@native()
+def copy_of(words: Words, x: TensorObject) -> TensorObject:
+    """A tensor of the same elements in row-major order, in memory of its own."""
+    array = cast(ArrayObject, x._data)
+    made = new_array(words, array.dtype, array.ndim, array.shape)
+    require(words.copy_into(made, array) == 0)
+    return new_tensor(words, made)
 
 
 @native()

@@ -311,7 +311,9 @@ class Derivative(Struct):
     A program may do all: `head` is how its table begins, `arrays` are those of the given that follow before what is
     made, `as_numbers` those that are its numbers, all of them integers if has_wholes.
 
-    Where only the node tells sizes, `sizes` is how the words of this follow from them, `types` are the operands'."""
+    Where only the node tells sizes, `sizes` is how the words of this follow from them, `types` are the operands'.
+
+    is_of_part: it puts the cotangent into zeros, which Python need not have where something has arrived (parts.py)."""
 
     given: Rows(Given)
     steps: Rows(Step)
@@ -332,6 +334,7 @@ class Derivative(Struct):
     is_open: Bool
     sizes: Sizes
     types: Rows(Object)
+    is_of_part: Bool
 
 
 NO_RESULT, COTANGENT, SHOWN = -1, -2, -3
@@ -387,6 +390,7 @@ class Words(Struct):
     new_array: Function((Object, Steals(Object), I32, Address, Address, Address, I32, Address), Maybe(ArrayObject))
     new_view: Function((Object, Steals(Object), I32, Address, Address, I64, I32, Address), Maybe(ArrayObject))
     set_base: Function((Object, Steals(Object)), I32)
+    copy_into: Function((Object, Object), I32)
     float32: Object
     float64: Object
     bfloat16: Object

@@ -9,14 +9,17 @@ from functools import partial
 from itertools import count
 from operator import attrgetter
 from threading import RLock
+from types import FunctionType
+
+import numpy as np
 
 from ...compiler.ops.arithmetic import add
 from ..state.modes import state, watch_again, watching
-from ..state.tensor import Tensor
+from ..state.tensor import Tensor, tensor_of
 from .anomaly import run_checked
 from .deep import elsewhere, is_too_deep
 from .frame_walks import Walking, flags_of
-from .gate import apply_inplace
+from .gate import apply_inplace, native_change
 from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, Node, TensorHook, adding, require_not_freed
 from .node_queue import Queue
 from .owned import apart, owned
@@ -193,7 +196,7 @@ class Sweep:
                 self.captured[id(node), 0] = cotangents[0]
             if id(node) not in self.relevant:
                 return True
-        if not has_added(self, node, cotangents[0]):
+        if not has_added(self, node, cotangents[0], _add_array):
             self.pass_on(node, node.run(cotangents.pop()))
         if not self.retain_graph:
             node.release()
@@ -263,16 +266,20 @@ class Sweep:
         self._follow_wanted()
         while (other := next((n for n in self.pending if n.stands_for is not None), None)) is not None:
             self._go_on_in_nodes(other, self.pending.pop(other), {})
-        relevant, captured = self.relevant, self.captured or {}
         for k, arrived in sums.items():
             self.contribute(*node.ends[k], arrived)
+        self._take_in_nodes(node)
+        for edge, cotangent in zip(node.stands_for, cotangents):
+            if cotangent is not None and (self.relevant is None or id(edge[0]) in self.relevant):
+                self.contribute(*edge, cotangent)
+
+    def _take_in_nodes(self, node):
+        """The nodes that have taken the place of this one run if they lead to where the pass does."""
+        relevant, captured = self.relevant, self.captured or {}
         if relevant is not None:
             for made in sorted(behind([(edge, None) for edge in node.stands_for]), key=attrgetter("sequence")):
                 if any(e is not None and (id(e[0]) in relevant or (id(e[0]), e[1]) in captured) for e in made.edges):
                     relevant.add(id(made))
-        for edge, cotangent in zip(node.stands_for, cotangents):
-            if cotangent is not None and (relevant is None or id(edge[0]) in relevant):
-                self.contribute(*edge, cotangent)
 
     def _follow_wanted(self):
         """Where others have taken the place of a wanted node, theirs is what is wanted."""
@@ -296,7 +303,10 @@ class Sweep:
 
     def contribute(self, node, index, cotangent):
         if node.stands_for is not None:
+            # It may have gone over to nodes because of another call, and nothing have arrived there before.
             self._follow_wanted()
+            if self.relevant is not None and id(node.stands_for[index][0]) not in self.relevant:
+                self._take_in_nodes(node)
             node, index = node.stands_for[index]
         slots = self.slots_of(node)
         slots[index] = cotangent if slots[index] is None else sum_of(slots[index], cotangent)
@@ -312,6 +322,15 @@ class Sweep:
         return slots
 
 
+def _add_array(to, array):
+    """By native code, unless a function in Python stands there: NumPy takes ten times as long where rows are short."""
+    if native_change().__class__ is FunctionType:
+        np.add(to, array, out=to)
+    else:
+        target = tensor_of(to)
+        apply_inplace(add, target, (target, tensor_of(array)), {})
+
+
 def queue_callback(function):
     """function() runs when the backward pass in flight has ended."""
     if state.sweep is None:
@@ -319,13 +338,13 @@ def queue_callback(function):
     state.sweep.callbacks.append(function)
 
 
-def walk(outputs, cotangents, inputs, roots, wanted, retain_graph, create_graph):
+def walk(outputs, cotangents, inputs, roots, wanted, retain_graph, create_graph, within=None):
     """`run` for a user's backward() or autograd.grad; an open compiled call notes what it was. `roots` is a function,
     because making cotangents is part of it."""
+    flags = {"retain_graph": retain_graph, "create_graph": create_graph, "wanted": wanted, "within": within}
     if state.frame is None:
-        return run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted)
-    given = outputs, cotangents, inputs, retain_graph, create_graph
-    return noted(*given, lambda: run(roots(), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted))
+        return run(roots(), **flags)
+    return noted(outputs, cotangents, inputs, retain_graph, create_graph, lambda: run(roots(), **flags))
 
 
 def noted(outputs, cotangents, inputs, retain_graph, create_graph, run, accumulates=False):

@@ -5,7 +5,7 @@ from functools import wraps
 from inspect import signature
 from types import FunctionType
 
-from ...compiler.ops.view import detach
+from ...compiler.ops.view import permute
 from ..state.modes import state, watching
 from ..state.tensor import Tensor, _apply, dtype_of, show, tensor_of
 from .function_node import FunctionContext, FunctionNode, is_in, no_rule
@@ -167,11 +167,12 @@ def _check_dirty(context, args, outputs):
 
 
 def _connected(facts, context, args, outputs):
-    sparse = next((x for x in (*args, *outputs) if isinstance(x, Tensor) and not x.has_array), None)
-    if sparse is not None:
-        return sparse.connected(_connected, facts, context, args, outputs)
-    if state.frame is not None:
-        found = _connected_in_call(state.frame, facts, context, args, outputs)
+    for x in (*args, *outputs):
+        if x.__class__ is not Tensor and isinstance(x, Tensor) and not x.has_array:
+            return x.connected(_connected, facts, context, args, outputs)
+    frame = state.frame
+    if frame is not None:
+        found = _connected_in_call(frame, facts, context, args, outputs)
         if found is not None:
             return found
         state.frame.note(
@@ -208,7 +209,7 @@ def _connected_in_call(frame, facts, context, args, outputs):
     given, lacking = [], context._non_differentiable
     for k, x in enumerate(outputs):
         if is_in(x, args):
-            x = _apply(detach, (x,), {})
+            x = _shown_again(x)
             outputs = (*outputs[:k], x, *outputs[k + 1 :])
         if isinstance(x, Tensor) and _type_of(x).is_differentiable and not (lacking and is_in(x, lacking)):
             given.append((k, x))
@@ -233,6 +234,15 @@ def _connected_in_call(frame, facts, context, args, outputs):
             return None
     context._save(node, outputs)
     return outputs
+
+
+def _shown_again(tensor):
+    """A view of all of a tensor, without a history of its own."""
+    recorded, state.grad_enabled = state.grad_enabled, False
+    try:
+        return _apply(permute, (tensor,), {"axes": tuple(range(tensor.ndim))})
+    finally:
+        state.grad_enabled = recorded
 
 
 def _type_of(tensor):

@@ -10,19 +10,21 @@ import numpy as np
 
 from ...compiler.autodiff import has_rule
 from ...compiler.ops.kinds import number_meta, refuse_complex
-from ...compiler.ops.table import Meta, Op, OpError
-from ...compiler.ops.view import data
+from ...compiler.ops.source import full
+from ...compiler.ops.table import Op, OpError
+from ...compiler.ops.view import clone, data
 from ...compiler.storage import convert
 from ..programs.evaluate import evaluate
 from ..state.elsewhere import is_elsewhere
 from ..state.marks import stand_for_calls_of_ops
 from ..state.modes import inferring, state, watching
-from ..state.storage import InferenceStorage, shows_twice
+from ..state.storage import InferenceStorage, check_writable
 from ..state.tensor import Tensor, _apply, answering_for, is_inference, set_eager, show, tensor_of
 from ..state.tracebacks import shorten
 from .halves import in_float32
 from .inference import refuse_inferred, require_inference_mode, show_inferred
 from .node import Node, Saved, edge_of, record, show_watchers
+from .owned import is_copied_once, is_large
 from .plan import add_attributes, find, is_view_op, plan_for, take_over
 from .rebase import check_rebase, rebase
 
@@ -323,7 +325,14 @@ def inplace_eagerly(op, target, operands, attributes):
         return target
     # Called by its own name, an op of tensors may be native code's.
     is_native = state.frame is None and operands and operands[0].__class__ is Tensor
-    new = op(*operands, **attributes) if is_native else apply_eagerly(op, operands, attributes)
+    if is_native and op is clone and is_copied_once(*operands, target):
+        new = operands[0]
+    elif op is full and is_large(target):
+        # One number is all there is to compute.
+        new = apply_eagerly(op, operands, {**attributes, "shape": ()})
+        new._data = np.broadcast_to(new._data, target._data.shape)
+    else:
+        new = op(*operands, **attributes) if is_native else apply_eagerly(op, operands, attributes)
     if target._data is None or (target._data.shape, target._data.dtype) != (new._data.shape, new._data.dtype):
         check_fits(op.name, target, new)
     check_writable(target)
@@ -425,27 +434,6 @@ def check_fits(name, target, new):
         )
 
 
-def check_writable(target):
-    """RuntimeError where writing would change several elements at once, or memory that NumPy says is read-only."""
-    array = target.array
-    if not array.flags.writeable and not _made_writable(target, array):
-        reason = "the NumPy array whose memory the tensor shares is read-only"
-        if shows_twice(array):
-            reason = "more than one element of the written-to tensor refers to a single memory location"
-        raise RuntimeError(
-            f"unsupported operation: {reason}. Please clone() the tensor before performing the operation."
-        )
-
-
-def _made_writable(target, array):
-    """Elements of an expanded tensor, none of them twice: NumPy gives them as read-only as it gives the whole."""
-    base = target._base
-    if base is None or shows_twice(array) or base._data is None or not base._data.flags.writeable:
-        return False
-    array.flags.writeable = True
-    return True
-
-
 def adopt_history(target, new):
     """The target is now what `new` is, also for autograd."""
     if new._node is not None:
@@ -491,10 +479,6 @@ def _is_refused(target, operands):
 
 def _requires(x):
     return isinstance(x, Tensor) and x._requires_grad
-
-
-def meta_of(x):
-    return Meta(x.shape, x.dtype) if isinstance(x, Tensor) else number_meta(x)
 
 
 set_eager(apply_eagerly)

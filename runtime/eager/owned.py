@@ -39,6 +39,22 @@ def _is_all_of_its_base(cotangent):
     return is_all and array.flags.c_contiguous and not others and not cotangent._requires_grad
 
 
+# Bytes from which native code does not copy (replay/eager_programs.py), and what it writes where elements do not lie in
+# a row (eager_inplace.py): smaller tensors go its way, so that it learns.
+_MOST_BYTES, MOST_SPREAD = 1 << 24, 1 << 16
+
+
+def is_copied_once(x, target):
+    """Whether a tensor that is copied into another one needs no copy before: a large one without a history."""
+    return x._data is not None and not x._requires_grad and is_large(target)
+
+
+def is_large(target):
+    """Whether Python writes into this tensor, because it is large."""
+    array = target._data
+    return array is not None and array.nbytes > (_MOST_BYTES if array.flags.c_contiguous else MOST_SPREAD)
+
+
 def is_owned(cotangents):
     """Whether just this list holds the only cotangent in it, and its call if it is pending, and it is no view."""
     is_pending = cotangents[0]._data is None and cotangents[0]._frame is not None

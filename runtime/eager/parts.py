@@ -6,8 +6,9 @@ passes n times over all elements:
     [g0  0  0]  +  [0  g1  0]  +  [0  0  g2]        what the rules say, and compiled calls compute in one pass
     [g0 g1 g2]                                      one array of zeros, to which every part is added in its place
 
-The bits are the same: a sum with 0.0 changes no number but -0.0, which it makes 0.0. So what has arrived first is made
-0.0 where it is -0.0, once, before the second cotangent is added.
+The bits are the same: a sum with 0.0 changes no number but -0.0, which it makes 0.0, and -0.0 comes of no sum but that
+of two of them. So where what has arrived may have elements that are -0.0, they are made 0.0 before the next cotangent
+is added, but for those that it is added to.
 """
 
 from math import prod
@@ -19,27 +20,53 @@ from ...compiler.dtypes import float32, float64
 from ...compiler.later import later
 from ..state.modes import state
 from ..state.tensor import tensor_of
+from .saved import Shape
 
 # Of smaller ones native code adds up the whole sooner than Python has taken one node.
 FEWEST_ELEMENTS = 1 << 15
+# How much NumPy may do to find out whether parts overlap: columns side by side do not, though each begins where another
+# has not ended.
+_LOOKED_AT = 1 << 10
 _new_result = later("runtime.programs.large:new_result")
 
 
 def is_part(plan):
     """Whether the derivative of a plan puts what arrives into zeros of a large tensor, most of which stay that."""
-    if "part" not in plan.op.traits or len(plan.metas) != 1:
-        return False
-    n = prod(plan.metas[0].shape)
-    return n >= FEWEST_ELEMENTS and 2 * prod(plan.meta.shape) <= n and plan.meta.dtype in (float32, float64)
+    return takes_part(plan.op) and len(plan.metas) == 1 and _is_of_large(plan.metas[0], plan.meta)
 
 
-def has_added(sweep, node, cotangent):
-    """Whether the cotangent of a node's output was added to what arrives where its only edge leads."""
-    recording = node.recording
-    if recording is None or not recording.is_part or state.grad_enabled or state.frame is not None:
+def takes_part(op):
+    """Whether an op may be one of a part."""
+    return "part" in op.traits
+
+
+def _is_of_large(whole, part):
+    n = prod(whole.shape)
+    return n >= FEWEST_ELEMENTS and 2 * prod(part.shape) <= n and part.dtype in (float32, float64)
+
+
+def _concerns(node):
+    """Whether the derivative of a node is one of those."""
+    if node.recording is not None:
+        return node.recording.is_part
+    # One that native code has made without a plan of its sizes.
+    if node.sizes is None or not takes_part(node.op) or len(node.operands) != 1:
         return False
-    edge, array, plan = node.edges[0], cotangent._data, recording.plan
-    if edge is None or array is None or array.shape != plan.meta.shape or array.dtype != plan.meta.dtype.numpy:
+    return node.operands[0].__class__ is Shape and _is_of_large(node.operands[0], node.meta)
+
+
+def _shape_of_whole(node):
+    whole = node.operands[0] if node.recording is None else node.recording.plan.metas[0]
+    return tuple(whole.shape)
+
+
+def has_added(sweep, node, cotangent, add_to):
+    """Whether the cotangent of a node's output was added to what arrives where its only edge leads. add_to(x, y) adds
+    an array to another one."""
+    if not _concerns(node) or state.grad_enabled or state.frame is not None:
+        return False
+    edge, array, meta = node.edges[0], cotangent._data, node.meta
+    if edge is None or array is None or array.shape != meta.shape or array.dtype != meta.dtype.numpy:
         return False
     target, index = edge
     if target.stands_for is not None or target.n_outputs != 1 or target.is_call:
@@ -48,34 +75,40 @@ def has_added(sweep, node, cotangent):
     if arrived is not None and arrived[0] is not None and not arrived[0].has_array:
         return False
     if sweep.is_wanted(edge):
-        _add(sweep, target, plan, array)
+        _add(sweep, target, node, array, add_to)
     return True
 
 
-def _add(sweep, target, plan, array):
+def _add(sweep, target, node, array, add_to):
     slots = sweep.slots_of(target)
     arrived = slots[0]
     known = sweep.sums.get(target)
     if known is not None and known[0]() is arrived is not None:
-        whole, first = arrived, known[1]
-        if first is not None:
-            np.add(first, 0.0, out=first)
-            known[1] = None
-    else:
-        whole = tensor_of(_new_result(tuple(plan.metas[0].shape), plan.meta.dtype.numpy))
-        if arrived is None:
-            whole._data[...] = 0.0
-            first = plan.op.evaluate(whole._data, **plan.attributes)
-            first[...] = array
-            _note(sweep, target, slots, whole, first)
+        part, signed = node.op.evaluate(arrived._data, **node.attributes), known[1]
+        if signed is None:
+            add_to(part, array)
             return
+        total = part + array if np.may_share_memory(signed, part, max_work=_LOOKED_AT) else None
+        np.add(signed, 0.0, out=signed)
+        if total is None:
+            known[1] = None
+            add_to(part, array)
+        else:
+            known[1] = part
+            part[...] = total
+        return
+    whole = tensor_of(_new_result(_shape_of_whole(node), node.meta.dtype.numpy))
+    part = node.op.evaluate(whole._data, **node.attributes)
+    if arrived is None:
+        whole._data[...] = 0.0
+        part[...] = array
+    else:
         np.add(arrived._data, 0.0, out=whole._data)
-        _note(sweep, target, slots, whole, None)
-    part = plan.op.evaluate(whole._data, **plan.attributes)
-    np.add(part, array, out=part)
+        np.add(node.op.evaluate(arrived._data, **node.attributes), array, out=part)
+    _note(sweep, target, slots, whole, part)
 
 
-def _note(sweep, target, slots, whole, first):
-    """What has arrived is an array that only the pass knows. `first`: where it may have elements that are -0.0."""
+def _note(sweep, target, slots, whole, signed):
+    """What has arrived is an array that only the pass knows. `signed`: where it may have elements that are -0.0."""
     slots[0] = whole
-    sweep.sums[target] = [ref(whole), first]
+    sweep.sums[target] = [ref(whole), signed]

@@ -30,6 +30,7 @@ CALLS_BEFORE_NATIVE = 8
 CONVERSIONS_BEFORE_NATIVE = 64
 _plans = {}
 _asked = set()
+_unplanned = set()  # keys of complex numbers for which there is no plan
 _told_of = {}  # (op, Plan or Recording) -> how many of them have asked to be told to native code
 _FEW_SHAPES, _CALLS_OF_MANY = 32, 3
 _WHOLE = frozenset((int,))
@@ -105,6 +106,8 @@ def _token(value):
 def plan_for(key, op, arrays, attributes, default_dtype, requires=0):
     """The plan of a key, made if it is time; else None. Raises what the op's infer raises of such operands. Bit k of
     `requires` says whether operand k requires gradients."""
+    if key in _unplanned:
+        return None
     _look_at_sizes(op, arrays, attributes, default_dtype, requires)
     # What changes or shows a part does it at another place next time, and a number may be another one. Of other ops
     # whose second call is like no call before, shapes may be different in every call: computing without a plan takes as
@@ -124,6 +127,10 @@ def plan_for(key, op, arrays, attributes, default_dtype, requires=0):
         if len(_plans) >= _MOST_PLANS:
             _forget_oldest_half()
         _plans[key] = plan
+    elif any(hasattr(x, "dtype") and x.dtype.kind == "c" for x in arrays):
+        if len(_unplanned) >= _MOST_PLANS:
+            _unplanned.clear()
+        _unplanned.add(key)
     return plan
 
 
@@ -160,6 +167,7 @@ def forget():
     """Drop all plans: each is made anew when it is asked for."""
     _plans.clear()
     _asked.clear()
+    _unplanned.clear()
     _told_of.clear()
     varied.forget()
     _forget_fused()
@@ -209,7 +217,7 @@ class Conversions:
     def __init__(self):
         self.left = CONVERSIONS_BEFORE_NATIVE
 
-    def __call__(self, _):
+    def __call__(self, *_):
         self.left -= 1
         if self.left == 0:
             # Not in the middle of a compiled call: then the next one asks.

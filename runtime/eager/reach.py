@@ -40,6 +40,18 @@ def leading_to(roots, wanted):
     return {id(node) for node, runs in reach(roots, wanted).items() if runs is not WANTED}
 
 
+def between(roots, wanted):
+    """ids of those of them that come before all nodes that a wanted edge leads to."""
+    ends, found, stack = {id(node) for node, _ in wanted}, set(), [node for (node, _), _ in roots]
+    leading = leading_to(roots, wanted)
+    while stack:
+        node = stack.pop()
+        if id(node) in leading and id(node) not in found and id(node) not in ends:
+            found.add(id(node))
+            stack += [edge[0] for edge in node.edges if edge is not None]
+    return found
+
+
 def behind(roots):
     """All nodes that can be reached from the roots."""
     seen, stack = {}, [node for (node, _), _ in roots]

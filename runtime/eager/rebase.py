@@ -26,14 +26,16 @@ from .plan import is_view_op
 
 
 class Place:
-    """The elements of a base that a view shows: strides and offset, counted in elements of the base's order."""
+    """The elements of a base that a view shows: strides and offset, counted in elements of memory in which the base
+    lies as it did when it was asked."""
 
-    __slots__ = ("shape", "strides", "offset", "base_shape", "dtype")
+    __slots__ = ("shape", "strides", "offset", "base_shape", "base_strides", "dtype")
 
     def __init__(self, shown, base):
         size = base.itemsize
         self.shape, self.base_shape, self.dtype = shown.shape, base.shape, shown.dtype
-        self.strides = tuple([stride // size for stride in shown.strides])
+        self.strides = _in_elements(shown)
+        self.base_strides = None if base.flags.c_contiguous else _in_elements(base)
         self.offset = 0 if shown.size == 0 else (address_of(shown) - address_of(base)) // size
 
     @property
@@ -42,30 +44,49 @@ class Place:
         return all(stride or length == 1 for stride, length in zip(self.strides, self.shape))
 
     def in_memory(self, array):
-        """The view of a contiguous array of the base's shape."""
-        size = array.itemsize
+        """The view of a contiguous array of the base's shape, if the base is one."""
+        return self._shown(array, 0)
+
+    def _shown(self, memory, first):
+        size = memory.itemsize
         strides = tuple([stride * size for stride in self.strides])
-        return np.ndarray(self.shape, array.dtype, array, self.offset * size, strides)
+        return np.ndarray(self.shape, memory.dtype, memory, (first + self.offset) * size, strides)
+
+    def _copied(self, array):
+        """(what the base shows, what the view shows) of new memory that holds an array of the base's shape and order,
+        in which it lies as the base did."""
+        if self.base_strides is None:
+            copy = np.array(array, order="C")
+            return copy, self._shown(copy, 0)
+        reach = [stride * (length - 1) for stride, length in zip(self.base_strides, self.base_shape)]
+        first, size = -sum(r for r in reach if r < 0), array.itemsize
+        memory = np.zeros(sum(map(abs, reach)) + 1, array.dtype)
+        strides = tuple([stride * size for stride in self.base_strides])
+        copy = np.ndarray(self.base_shape, array.dtype, memory, first * size, strides)
+        copy[...] = array
+        return copy, self._shown(memory, first)
 
     def positions(self):
         """For every element of the view its position in the base."""
         if prod(self.shape) == 0:
             return tensor_of(np.zeros(self.shape, np.int64))
-        counted = np.arange(prod(self.base_shape), dtype=np.int64)
-        return tensor_of(np.ascontiguousarray(self.in_memory(counted)).reshape(self.shape))
+        _, shown = self._copied(np.arange(prod(self.base_shape), dtype=np.int64).reshape(self.base_shape))
+        return tensor_of(np.ascontiguousarray(shown).reshape(self.shape))
 
     def read(self, x):
         """The view of x, as a tensor with memory of its own."""
         if _is_plain(x):
-            return tensor_of(np.array(self.in_memory(x._data), order="C"))
+            whole = x._data
+            shown = self._shown(whole, 0) if self.base_strides is None else self._copied(whole)[1]
+            return tensor_of(np.array(shown, order="C"))
         return spelling.index_(x, self.positions(), axis=0, merged=(prod(self.base_shape),))
 
     def written(self, x, value):
         """x with `value` where the view is; value has the view's shape."""
         if _is_plain(x) and _is_plain(value):
-            array = x._data.copy()
-            self.in_memory(array)[...] = value._data
-            return tensor_of(array)
+            copy, shown = self._copied(x._data)
+            shown[...] = value._data
+            return tensor_of(np.asarray(copy, order="C"))
         return indexing.index_put(x, self.positions(), value, axis=0, merged=(prod(self.base_shape),))
 
     def spread(self, x):
@@ -110,6 +131,10 @@ class PlaceOfNumbers:
 def place_of(shown, base):
     """Where a base has the elements of a view of it."""
     return (Place if shown.dtype == base.dtype else PlaceOfNumbers)(shown, base)
+
+
+def _in_elements(array):
+    return tuple([stride // array.itemsize for stride in array.strides])
 
 
 def _numbers_of(array):
@@ -263,24 +288,18 @@ def check_rebase(target, requires):
     """Raise unless the target may be changed in place; `requires` says whether what it becomes requires gradients."""
     base = target._base
     if base is None:
-        if requires and not target._requires_grad:
-            _check_apart(target, target)
-        if target._data is not None:
-            require_order_for_views(target, target._data)
         return
     check_view(target, base)
     # What detach() made has the history of its own changes, whatever the other is.
     if target._requires_grad and base.is_leaf and not is_apart(target):
         raise RuntimeError(_of_leaf(target))
-    if not target._requires_grad and requires:
-        if base._requires_grad and not is_apart(target):
-            raise RuntimeError(
-                "A view of a detached tensor is being modified inplace by something that requires gradients (shape "
-                f"{target.shape}), and the tensor has other ones: change a copy (x = x.clone())."
-            )
-        _check_apart(target, base)
+    if requires and not target._requires_grad and base._requires_grad and not _is_of_detached(target):
+        raise RuntimeError(
+            "A view of a detached tensor is being modified inplace by something that requires gradients (shape "
+            f"{target.shape}), and the tensor has other ones: change a copy (x = x.clone())."
+        )
     if target._requires_grad or requires:
-        _check_memory(target, base)
+        _check_type(target, base)
 
 
 def check_view(target, base):
@@ -300,15 +319,7 @@ def _is_of_detached(target):
         return False
     if target._frame is not state.frame:
         return True
-    frame, vid, base = state.frame.recorded(), target._vid, target._base
-    step = frame.step_of(vid)
-    while not isinstance(step.op, str) and is_view_op(step.op):
-        if step.op in (view.detach, view.data):
-            return True
-        vid = step.operands[0]
-        step = frame.step_of(vid)
-    # What has changed in between may be the base, or what was detached from it.
-    return vid != (base._vid if base._frame is frame else frame.bound.get(id(base)))
+    return state.frame.recorded().is_of_detached(target)
 
 
 _WITHOUT_HISTORY = (
@@ -378,36 +389,10 @@ def _made(target):
     return f"{output} of {re.sub(r'Backward[0-9]*$', '', node.name())}"
 
 
-def _check_apart(target, base):
-    """Of two views of memory without gradients, one of them detached, nothing says whether one is a view of the other:
-    whether both have a history from now on is then unknown."""
-    views = [t for t in views_of(base) if t is not target]
-    if views and (is_apart(target) or len(views) > 1 or target is not base) and any(map(is_apart, (target, *views))):
-        raise NotImplementedError(
-            f"in-place change of a tensor of shape {target.shape} by something that requires gradients: its memory is "
-            "shown by a detached tensor (detach()) too; change a copy (x = x.clone()) instead"
-        )
-
-
-def require_order_for_views(base, array):
-    """NotImplementedError where views with gradients would have to be found again in memory of another order."""
-    if array.flags.c_contiguous:
-        return
-    found = [t for t in views_of(base) if t._requires_grad and not is_apart(t)]
-    if not all(t.is_leaf for t in found):
-        raise NotImplementedError(
-            f"in-place change of a tensor of shape {base.shape} whose elements do not lie in memory in their order, "
-            "while views of it with gradients are alive; change a copy (x = x.clone()) instead"
-        )
-
-
-def _check_memory(target, base):
-    array = base._data
+def _check_type(target, base):
     # Complex numbers and their parts are of one kind.
-    of_one_kind = base.dtype is target.dtype or base.dtype.to_real() is target.dtype.to_real()
-    if array is not None and not (array.flags.c_contiguous and of_one_kind):
+    if base.dtype is not target.dtype and base.dtype.to_real() is not target.dtype.to_real():
         raise NotImplementedError(
-            f"in-place change of a view (shape {target.shape} of a tensor of shape {base.shape}) while gradients are "
-            "recorded: the base must be a tensor whose elements lie in memory in their order; call .contiguous() or "
-            ".clone() on it before it is used"
+            f"in-place change of a view (type {target.dtype.name} of a tensor of type {base.dtype.name}) while "
+            "gradients are recorded; change a copy (x = x.clone()) instead"
         )

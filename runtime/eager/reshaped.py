@@ -9,7 +9,7 @@ from ..state.tensor import is_inference, tensor_of
 from .gate import LEAF_IN_PLACE
 from .inference import inferred_among, refuse_inferred, require_inference_mode, spoil, views_of
 from .node import edge_of, keep_output
-from .rebase import _set, check_view, require_order_for_views, take_memory
+from .rebase import _set, check_view, take_memory
 from .saved_hooks import with_history, without_history
 
 
@@ -31,7 +31,6 @@ def reshape_in_place(name, target, view):
         old = with_history(target, edge_of(target)) if target._requires_grad else without_history(target)
         new = view(old)
         keep_output(target)
-        require_order_for_views(target, new._data)
         show_as(target, new._data)
         if tangent is not None:
             level.set(target, view(tangent))

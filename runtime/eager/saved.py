@@ -1,8 +1,9 @@
 """A tensor that a node keeps for backward, and what it keeps of one that it does not need."""
 
 from ...compiler.ops.kinds import number_meta
+from ...compiler.ops.table import Meta
 from ..state.modes import state
-from ..state.tensor import _apply, is_inference, shape_of
+from ..state.tensor import Tensor, _apply, is_inference, shape_of
 
 
 class Saved:
@@ -18,6 +19,11 @@ class Saved:
     def meta(self):
         """(shape, type)"""
         return self.tensor.shape, self.tensor.dtype
+
+
+def meta_of(x):
+    """The Meta of an operand, a tensor or a number."""
+    return Meta(x.shape, x.dtype) if isinstance(x, Tensor) else number_meta(x)
 
 
 class Shape:

@@ -7,9 +7,10 @@ from ...compiler.ops.table import Meta
 from ...compiler.storage import convert
 from ..state.elsewhere import any_elsewhere, is_elsewhere, used
 from ..state.modes import captures, state
+from ..state.storage import check_writable
 from ..state.tensor import dtype_of
 from . import plan
-from .gate import check_fits, check_writable, cleared_at_once
+from .gate import check_fits, cleared_at_once
 from .plan import add_attributes
 
 _rule_program = later("runtime.programs.array_program:rule_program")

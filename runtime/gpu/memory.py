@@ -208,6 +208,14 @@ def gpu_count():
         return 0
 
 
+def why_none():
+    """What is missing, where no GPU was counted."""
+    try:
+        return f"NVIDIA's driver knows {driver().count()} GPUs"
+    except (cuda.NoDriver, cuda.DriverError) as error:
+        return str(error)
+
+
 def gpu_there(number):
     """The GPU of that number; None if there is none of NVIDIA's at all. Raises cuda.NoDriver for one among others."""
     return gpu_of(number) if gpu_count() else None

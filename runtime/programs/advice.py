@@ -16,10 +16,12 @@ _ADVICE = [
         "function, before or after it",
     ),
     (
-        "a value was read in the middle of it, and a result requires",
+        "what a backward after the call reads was changed in place before",
         "return y.detach(), or read the value after the call",
     ),
+    ("many of its calls raise", "return y.detach() or raise before a value is read; or tell the caller by a result"),
     ("a tensor with a history was changed in place", "compute a new tensor: y = y + 1 for y += 1 of what came in"),
+    ("a leaf that had been used was frozen", "freeze it before anything is computed from it"),
     (
         "goes on to the history of an argument",
         "give x.detach().requires_grad_(), or compute the argument in the function",

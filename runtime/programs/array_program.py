@@ -227,10 +227,12 @@ def decomposition(op, metas, meta, attributes, default_dtype):
     """(program of a composite, whether its result ends in a view); None if its result may show an operand's memory, or
     is not of the type that the op has said: whoever calls the program has memory for that and no other."""
     has_halves = any(m.dtype.is_half for m in (*metas, meta))
+    # Steps with the same result for an op that nothing else shares its pass over memory with.
+    alone = op.extra.get("alone")
     if has_halves:
         rules = lambda inputs: _in_float32(op, inputs, attributes, meta)  # noqa: E731
     else:
-        rules = lambda inputs: op.decompose(*inputs, **attributes)  # noqa: E731
+        rules = lambda inputs: (alone or op.decompose)(*inputs, **attributes)  # noqa: E731
     found = _traced(metas, default_dtype, rules)
     if found is None:
         return None
@@ -239,7 +241,7 @@ def decomposition(op, metas, meta, attributes, default_dtype):
         return None
     if (result.shape, result.dtype) != (meta.shape, meta.dtype):
         return None
-    rule = None if has_halves else Rule(op, metas, result, attributes, default_dtype, None)
+    rule = None if has_halves or alone else Rule(op, metas, result, attributes, default_dtype, None)
     return recorder.program((result.number,), rule), result.root is not result
 
 

@@ -101,8 +101,7 @@ def _wider(op, operands, attributes, operand_types, meta):
     arrays = [x for x in operands if isinstance(x, np.ndarray)]
     types = operand_types or [from_numpy(x.dtype) for x in arrays]
     refuse_complex(op, types)
-    given = [*types, meta.dtype, *(v for v in attributes.values() if v.__class__ is DType)]
-    if not any(_computed_as(op, d) is not d for d in given):
+    if not needs_wider(op, types, attributes, meta):
         return None
     if operand_types:
         operands = [_rounded(op, x, d) for x, d in zip(operands, operand_types)]
@@ -110,6 +109,12 @@ def _wider(op, operands, attributes, operand_types, meta):
     attributes = {k: _computed_as(op, v) if v.__class__ is DType else v for k, v in attributes.items()}
     operand_types = operand_types and tuple(_computed_as(op, d) for d in operand_types)
     return operands, attributes, operand_types, Meta(meta.shape, _computed_as(op, meta.dtype))
+
+
+def needs_wider(op, types, attributes, meta):
+    """Whether one of the types is another one while the op is computed."""
+    given = [*types, meta.dtype, *(v for v in attributes.values() if v.__class__ is DType)]
+    return any(_computed_as(op, d) is not d for d in given)
 
 
 def _rounded(op, x, dtype):

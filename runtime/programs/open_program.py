@@ -122,9 +122,9 @@ def open_decomposition(op, metas, meta, attributes, default_dtype):
     """The OpenSteps of a composite, whose result may end in a view."""
     if any(m.dtype.is_half or m.dtype.is_complex for m in (*metas, meta)):
         raise Fixed("types of which only Python knows the steps")
-    recorder = OpenRecorder(metas, default_dtype)
-    result = op.decompose(*recorder.inputs, **attributes)
-    require_same(recorder, lambda inputs: op.decompose(*inputs, **now(attributes)))
+    recorder, rules = OpenRecorder(metas, default_dtype), op.extra.get("alone") or op.decompose
+    result = rules(*recorder.inputs, **attributes)
+    require_same(recorder, lambda inputs: rules(*inputs, **now(attributes)))
     if not isinstance(result, Traced) or any(result is x for x in recorder.inputs):
         raise Fixed("a result that may show an operand's memory")
     if result.shape != meta.shape or result.dtype is not meta.dtype:

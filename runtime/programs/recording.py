@@ -277,7 +277,7 @@ class Recording:
         "name signature fullgraph root n_branches n_not_added counter fallbacks programs last_entered expectation "
         "replays memories n_unlike refusals sizes in_background jobs derivatives n_meanwhile meanwhile openings "
         "costs n_followed followed not_replayed caught ways n_departed departed_at n_opened opened_since copies "
-        "when_opened has_failed parts_at compiled_long postponed varied on_gpu"
+        "when_opened has_failed parts_at compiled_long postponed varied on_gpu n_raised"
     )
 
     def __init__(self, name, signature, fullgraph=False, sizes=None):
@@ -304,7 +304,7 @@ class Recording:
         self.meanwhile = 0.0  # seconds that the last of them took
         self.openings = ()  # opening.py: which dimensions of its arguments may be supposed to change
         self.costs = {}  # (reason, line) -> seconds that what ran outside took, the least so far
-        self.n_followed = 0  # how many calls were not replayed, or not to their end
+        self.n_followed = self.n_raised = 0  # calls that were not replayed (to their end), and that have raised
         self.followed = ()  # seconds of the last few calls that were followed step by step
         self.not_replayed = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
         self.caught = {}  # caught.py of the frontend: places on the stack of a call -> in a `try`

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...compiler.dtypes import are_computed
 from ...compiler.ops.comparison import cast
+from ...compiler.storage import convert, fitting, number
 from ..code import kernels
 from ..code.aside import aside
 from ..state.aligned import address_of, is_large, new_array, owned_copy
@@ -24,6 +25,8 @@ from .evaluate import (
     hold_context,
     into_new_memory,
     leave_quiet,
+    needs_wider,
+    on_types,
     quietly,
     runs,
     takes_long,
@@ -48,6 +51,9 @@ def inner_step(op, metas, attributes, types, meta):
 def _function(op, metas, attributes, types, meta):
     is_numpys = op.kind == "elementwise" and op.evaluate is not None and "own-type" in op.traits
     if not is_numpys and not are_computed([*(m.dtype for m in metas), meta.dtype, *attributes.values()]):
+        function = _by_numpy(op, metas, attributes, types, meta)
+        if function is not None:
+            return function, True
         return lambda *operands: evaluate(op, operands, attributes, types, meta), False
     if op.kind == "elementwise":
         return _elementwise(op, metas, attributes, types, meta)
@@ -92,6 +98,30 @@ def _elementwise(op, metas, attributes, types, meta):
         full = [None]
     generated = _generated(kernels.elementwise(op, types, attributes), full, meta)
     return (_after_casts(generated, [c and partial(quietly, c) for c in casts]) if any(casts) else generated), False
+
+
+def _by_numpy(op, metas, attributes, types, meta):
+    """An op on types that no kernel knows, such as complex ones and integers of 8 bits, which NumPy computes as they
+    are; else None."""
+    if op.kind not in ("elementwise", "reduction") or not types or needs_wider(op, types, attributes, meta):
+        return None
+    if not op.takes_complex and any(d.is_complex for d in types):
+        return None
+    function = on_types(op, types)
+    if function is None:
+        return None
+    if op.kind == "elementwise":
+        function = into_new_memory(function, meta)
+    scalar = fitting if "fits" in op.traits else number
+    casts = [_conversion(m, d, scalar) for m, d in zip(metas, types)]
+    function = partial(function, **attributes) if attributes else function
+    return _after_casts(function, casts) if any(casts) else function
+
+
+def _conversion(meta, dtype, scalar):
+    if meta.weak:
+        return lambda x: scalar(x, dtype)
+    return None if meta.dtype is dtype else lambda x: convert(x, dtype)
 
 
 def _maker(shape, dtype):

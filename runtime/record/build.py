@@ -14,6 +14,7 @@ from ...compiler.graph import Graph
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.source import full
 from ...compiler.pipeline import compile_graph
+from ...compiler.reads import may_fail
 from ...compiler.simplify import simplify
 from ..code.dump import watcher
 from ..code.jit import kernel_target
@@ -149,7 +150,7 @@ def _from_memory(builder, cotangents=()):
             inputs.append(home)
         return made[home]
 
-    for number in _needed_values(old, known, cotangents):
+    for number in _needed_values(old, known, [*cotangents, *_checks(builder)]):
         v = old.values[number]
         if number in known:
             values[number] = input_of(v, known[number])
@@ -164,10 +165,16 @@ def _from_memory(builder, cotangents=()):
     return new, inputs, numbers
 
 
-def _needed_values(graph, known, cotangents):
-    """Numbers of the values that the results need, where `known` ones need nothing; and of the cotangents."""
+def _checks(builder):
+    """The values of pending steps that may be an error, whether anybody needs them or not."""
+    pending = builder.stretch.steps[builder.stretch.flushed :]
+    return [v for vid, v in builder.values.items() if pending and vid >= pending[0].first and may_fail(v)]
+
+
+def _needed_values(graph, known, others):
+    """Numbers of the values that the results need, where `known` ones need nothing; and of others, with theirs."""
     targets = [t for t, _ in graph.commits]
-    needed, stack = set(), [v.number for v in (*graph.results(), *targets, *cotangents)]
+    needed, stack = set(), [v.number for v in (*graph.results(), *targets, *others)]
     while stack:
         number = stack.pop()
         if number not in needed:

@@ -69,10 +69,16 @@ class FreedNode(StepNode):
     register_hook, register_prehook = BaseNode.register_hook, BaseNode.register_prehook
 
     def __init__(self, frame, vid):
-        leaves, made = frame_autograd.reach(frame, [vid])[1], frame_leaves.made_leaves(frame.step)
-        edges = tuple([frame.edge_out(v) for v in leaves if v not in made])
+        leaves, made = frame_autograd.leaves_reached(frame, (vid,)), frame_leaves.made_leaves(frame.step)
+        edges = _edges_out(frame, [v for v in leaves if v not in made])
         super().__init__(frame, vid)  # after these, so that it comes before what they lead to in a pass
         self.edges, self.may_lead_anywhere = edges, len(edges) < len(leaves)
+
+
+def _edges_out(frame, vids):
+    """`edge_out` of several."""
+    given, before = {**frame.externals, **frame.changed_leaves}, frame.outer_edges
+    return tuple([before[v] if v in before else edge_of(given[v]) for v in vids])
 
 
 class CallNode(BaseNode):
@@ -100,6 +106,7 @@ class CallNode(BaseNode):
         "stand_ins",
         "again",
         "summed",
+        "gone",
     )
 
     def __init__(self, frame, needed):
@@ -119,7 +126,7 @@ class CallNode(BaseNode):
         self.n_outputs = len(needed.differentiable)
         self.saved = frame.saved
         self.freed = FreedCall(frame)
-        self.freed_steps = set()
+        self.freed_steps, self.gone = set(), ()
         self.present = ()
         self.ends = self.edges
         self.stands_for = None  # edges of the results once the call has nodes
@@ -192,7 +199,7 @@ class CallNode(BaseNode):
             return self.saved[k]
         if kind == "input":
             return self.frame.arrays[k]
-        return _contiguous(sums[k] if kind == "sum" else cotangents[k])
+        return contiguous(sums[k] if kind == "sum" else cotangents[k])
 
     def _check_unchanged(self):
         """The error of eager mode if a value was changed in place that its nodes would have saved."""
@@ -298,6 +305,20 @@ class CallNode(BaseNode):
         if all(self.freed_steps.intersection(self._frees((v,))) for v in self.needed.differentiable):
             self.saved, self.kept, self.again = None, {}, None
             self.frame.arrays = {}
+        if self.freed_steps >= self._frees(self.needed.differentiable):
+            self._let_go_of_inputs()
+
+    def _let_go_of_inputs(self):
+        """All that was saved is freed: as in eager mode, results keep leaves alive and nothing else that they were
+        computed from. Nodes that somebody asks for are made of what stands for it (closed_nodes.py), which they never
+        read."""
+        frame = self.frame
+        metas, edges = frame.metas, dict(zip(frame.last_program.meta["reached"], self.ends))
+        gone = {v for v, t, _ in frame.entered if not (metas[v].requires_grad and t.is_leaf)}
+        frame.outer_edges.update((v, edges[v]) for v in gone if v in edges)
+        frame.entered = [one for one in frame.entered if one[0] not in gone]
+        self.externals = {v: t for v, t in self.externals.items() if v not in gone}
+        self.gone, self.written = gone.union(self.gone, self.written), {}
 
     def before(self):
         """number -> what was in the memory of tensors from outside before the call changed them, where that is read to
@@ -328,7 +349,7 @@ class CallNode(BaseNode):
 
     def _gradients_again(self, cotangents):
         """What goes to the inputs, with a history, by a compiled call; None if that must be found by nodes."""
-        if self.written or self.frame.held_copies or self._meets_relatives():
+        if self.written or self.gone or self.frame.held_copies or self._meets_relatives():
             return None
         steps = frame_autograd.leading_to(self.frame, self.needed.differentiable, self.externals)
         check_unchanged(self, steps, self.externals)
@@ -414,6 +435,6 @@ def _written(frame, externals):
     return {v: Saved(tensor) for v, tensor in {**tensors, **frame.changed_leaves}.items() if v not in frame.overwritten}
 
 
-def _contiguous(cotangent):
+def contiguous(cotangent):
     array = cotangent.array
     return array if array.flags.c_contiguous else array.copy()

@@ -10,6 +10,7 @@ from ...compiler.ops.view import detach, leaf
 from ..eager import engine
 from ..eager.gate import apply
 from ..eager.node import edge_of
+from ..eager.reach import between
 from ..state.modes import state, watching
 from .frame_autograd import is_op
 
@@ -175,9 +176,9 @@ def _again(steps, read, present, reached):
         found = None if frame is None else frame.gradients_again(outputs, cotangents, leaves, True, True)
         if found is not None:
             return found
-        wanted = [edge_of(x) for x in leaves]
-        return engine.walk(
-            outputs, cotangents, leaves, lambda: list(zip(map(edge_of, outputs), cotangents)), wanted, True, True
-        )
+        wanted, roots = [edge_of(x) for x in leaves], list(zip(map(edge_of, outputs), cotangents))
+        # One of the leaves may have a history that leads to another one: that is for the pass around this.
+        within = between(roots, wanted)
+        return engine.walk(outputs, cotangents, leaves, lambda: roots, wanted, True, True, within)
 
     return gradients_again

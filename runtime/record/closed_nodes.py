@@ -6,6 +6,8 @@ that value at once (engine.py), so all contributions meet where they meet in eag
 
 import math
 
+import numpy as np
+
 from ..eager import engine
 from ..eager.gate import apply_eagerly
 from ..eager.node import edge_of, next_sequence
@@ -58,7 +60,8 @@ def values_of_steps(node):
     before = {v: tensor_of(array) for v, array in node.before().items()}
     # Of memory that NumPy arrays show too: what was there when an op read it.
     held = {v: tensor_of(array) for v, array in frame.held_copies.items() if v in node.externals}
-    given = {**node.externals, **written, **held, **before}
+    gone = {v: _stand_in(metas[v]) for v in node.gone}
+    given = {**gone, **node.externals, **written, **held, **before}
     steps = frame_autograd.leading_to(frame, node.needed.differentiable, given)
     check_unchanged(node, steps, given.keys() - before.keys())
     first = next_sequence()
@@ -108,6 +111,12 @@ def free(frame, values, indices):
         made = values.get(frame.steps[index].first)
         if made is not None and made._node is not None:
             made._node.release()
+
+
+def _stand_in(meta):
+    """In place of a tensor that was let go of, since all nodes that would read it are freed: of no particular values,
+    and without memory of its own."""
+    return tensor_of(np.broadcast_to(np.array(meta.dtype.is_floating_point, meta.dtype.numpy), meta.shape))
 
 
 def _as_they_were(node, given):

@@ -79,6 +79,11 @@ class Expectation:
         frame.expected = frame.met_expected = self
         return True
 
+    def tensors_met(self, frame):
+        """number -> tensor of those met so far."""
+        met = frame.step.metas_count()
+        return {v: t for v, t in zip(self.numbers, self.tensors) if v < met}
+
     def entered(self, frame):
         """(number, tensor, version its memory had when the call began) of those met so far.
 

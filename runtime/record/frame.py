@@ -8,7 +8,6 @@ of the call, or when a value is read in the middle. What is alive then is found 
 
 from ...compiler.ops.kinds import number_meta
 from ..eager.gate import apply_eagerly
-from ..eager.node import edge_of
 from ..programs.description import Stretch
 from ..programs.recording import OTHER_DEFAULT, Step, TooManyPaths, ValueMeta, number_code, user_line
 from ..state.aligned import owner_of
@@ -52,9 +51,9 @@ class Frame(Connects, Watched):
         self.changed_metas = {}  # number -> meta, where the call knows better than the step
         self.bound = {}  # id of a tensor from outside -> its number
         self.entered = []  # (number, tensor, version of its memory) of the tensors from outside
-        self.turned = {}  # id of an argument -> Turned, if the call has made a leaf of it (frame_leaves.py)
+        self.turned = {}  # id of a tensor from outside -> Turned, if it became a leaf (frame_leaves.py)
         self.changed_leaves = {}  # number of a leaf's new value -> the leaf
-        self.outer_edges = {}  # number of a changed tensor from outside -> where its gradients went before
+        self.outer_edges = {}  # number of a tensor from outside, changed or let go of -> where its gradients went
         self.same = {}  # number of a value written back into a tensor from outside -> number of that tensor
         self.arrays = {}  # number -> array, for everything already in memory
         self.homes = {}  # id of a tensor from outside that was changed in place -> (tensor, its memory)
@@ -302,7 +301,8 @@ class Frame(Connects, Watched):
     @property
     def externals(self):
         """number -> tensor from outside."""
-        return {vid: tensor for vid, tensor, _ in self._all_entered()}
+        met = self.met_expected
+        return {v: t for v, t, _ in self.entered} | ({} if met is None else met.tensors_met(self))
 
     @property
     def versions(self):
@@ -321,7 +321,7 @@ class Frame(Connects, Watched):
 
     def edge_out(self, vid):
         """Where the gradients of a value that no step of this call made go."""
-        return self.outer_edges[vid] if vid in self.outer_edges else edge_of(self.leaf(vid))
+        return self.outer_edges[vid] if vid in self.outer_edges else frame_leaves.edge_of_leaf(self, vid)
 
     def meta(self, vid):
         return self.metas[vid]
@@ -332,7 +332,7 @@ class Frame(Connects, Watched):
         return frame_changes.apply_inplace(self, op, target, operands, attributes)
 
     make_leaf, takes_memory = door(frame_leaves.make_leaf), door(frame_memory.takes_memory)
-    shows_whole, shown_by = frame_through.shows_whole, frame_views.shown_by
+    shows_whole, shown_by, is_of_detached = frame_through.shows_whole, frame_views.shown_by, frame_views.is_of_detached
 
     @door
     def before_lending(self, tensor):

@@ -78,16 +78,16 @@ def _is_to_be_saved(frame, vid):
 def reach(frame, vids):
     """(indices of the op steps, numbers of the leaves) that gradients of the values reach: steps latest first, leaves
     in the order in which their gradients are complete, as they leave the engine."""
-    contributed, leaves, steps = dict.fromkeys(vids), set(), []
-    for index in range(len(frame.steps) - 1, -1, -1):
-        step = frame.steps[index]
+    contributed, leaves, steps, path, metas = dict.fromkeys(vids), set(), [], frame.steps, frame.metas
+    for index in range(len(path) - 1, -1, -1):
+        step = path[index]
         for vid in range(step.first, step.first + len(step.metas)):
-            if vid in contributed and frame.metas[vid].history:
+            if vid in contributed and metas[vid].history:
                 steps.append(index)
                 for operand in flows(frame, step):
                     contributed.pop(operand, None)
                     contributed[operand] = None
-            elif vid in contributed and frame.metas[vid].requires_grad:
+            elif vid in contributed and metas[vid].requires_grad:
                 leaves.add(vid)
     return steps, [vid for vid in contributed if vid in leaves]
 
@@ -328,12 +328,17 @@ def _reaches_one_twice(frame, vids):
     """Whether gradients reach a leaf by its value before a change in the call and by that after it, or as it came in
     and as it came in anew. In eager mode they are added up in the order in which they arrive, whichever value they are
     for, and then hooks run once."""
+    values = {**frame.externals, **frame.changed_leaves}
+    leaves = [id(values[v]) for v in leaves_reached(frame, vids) if v in values]
+    return len(set(leaves)) < len(leaves)
+
+
+def leaves_reached(frame, vids):
+    """Numbers of the leaves that gradients of the values reach."""
     known = frame.step.known.reached_leaves
     if vids not in known:
         known[vids] = reach(frame, vids)[1]
-    values = {**frame.externals, **frame.changed_leaves}
-    leaves = [id(values[v]) for v in known[vids] if v in values]
-    return len(set(leaves)) < len(leaves)
+    return known[vids]
 
 
 def take_backward(frame, outputs, gradients, retain_graph):

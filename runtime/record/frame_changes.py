@@ -27,7 +27,7 @@ from ..state.exposure import has_exposed, is_exposed
 from ..state.modes import state
 from ..state.references import is_base_held
 from ..state.tensor import Tensor
-from . import frame_autograd, frame_through
+from . import frame_autograd, frame_through, frame_views
 from .frame_eager import at_any_place
 from .frame_inputs import read_now
 from .frame_leaves import made_leaves
@@ -130,9 +130,24 @@ def _copy_into(target, new):
 def _inplace_eagerly(frame, reason, target, function, *args):
     frame.forget_expected()
     seen_by = before_change(frame, target)
-    result = frame.run_eagerly(reason, function, *args)
+    bases = frame_views.bases_of_detached(frame, frame.identify(target))
+    result = frame.run_eagerly(reason, _change, bases, function, *args)
     after_change(frame, target, *seen_by)
     return result
+
+
+def _change(bases, function, *args):
+    """function(*args), which changes a tensor, where views of what detach() has made are views of that: the call knows
+    one base of all."""
+    before = [(view, view._base) for view, _ in bases]
+    for view, base in bases:
+        view._base = base
+    try:
+        return function(*args)
+    except BaseException:
+        for view, base in before:
+            view._base = base
+        raise
 
 
 def before_change(frame, target):

@@ -10,7 +10,7 @@ from ...compiler.dtypes import from_numpy
 from ..eager.gate import apply_eagerly, is_view_op
 from ..eager.node import edge_of
 from ..programs.evaluate import strides_in_elements
-from ..programs.recording import INPUT, Step, TooManyPaths, ValueMeta, user_line
+from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, Step, TooManyPaths, ValueMeta, user_line
 from ..state.aligned import owner_of
 from ..state.exposure import MOST_BYTES, TOO_LARGE, are_same, copied, is_exposed
 from ..state.modes import frame_hidden
@@ -158,6 +158,21 @@ def _hold(frame, tensor):
         frame.held_copies[vid] = copied(tensor._data)
 
 
+def reads_shown(frame):
+    """Whether a call that has ended has read memory of its own that NumPy shows too, or a backward may: what is shown
+    in the end, as results mostly are, it has not."""
+    if not frame.held_copies:
+        return False
+    if not frame.held_copies.keys() <= frame.lent.keys() or frame.needed.differentiable or frame.walks:
+        return True
+    roots = {vid: frame.roots.get(vid, vid) for vid in frame.lent}
+    for step in frame.steps[min(frame.lent.values()) :]:
+        shown = {root for vid, root in roots.items() if frame.lent[vid] < step.depth}
+        if step.op in (BACKWARD, GRADIENTS, ASSIGN) or any(frame.roots.get(k, k) in shown for k in step.operands):
+            return True
+    return False
+
+
 def before_lending(frame, tensor):
     """Somebody gets a NumPy array of the tensor's memory, and may write to it: what is pending has not read it yet."""
     if frame.closed:
@@ -166,6 +181,7 @@ def before_lending(frame, tensor):
         if tensor._data is None:
             frame.compute(tensor)
         _hold(frame, tensor)
+        frame.lent.setdefault(tensor._vid, frame.step.depth)
     elif id(tensor) in frame.bound:
         frame.flush()
         frame.lose(tensor)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from ...compiler.ops.view import leaf
-from ..eager.node import leaf_edge
+from ..eager.node import edge_of, leaf_edge
 from ..programs.recording import TooManyPaths, ValueMeta
 from ..state.modes import state
 from ..state.references import held, is_held
@@ -112,17 +112,27 @@ def forget(frame, tensor):
         frame.outer_edges.setdefault(vid, leaf_edge(tensor))
 
 
+def edge_of_leaf(frame, vid):
+    """Where gradients go of a value that a leaf had when it came in, or got by a change in place."""
+    leaf = frame.leaf(vid)
+    if leaf._requires_grad or not frame.metas[vid].requires_grad:
+        return edge_of(leaf)
+    # Frozen since. Calls that do not freeze it go another way, of which its edge is the only sign.
+    frame.outer_edges[vid] = leaf_edge(leaf)
+    return frame.outer_edges[vid]
+
+
 def turn(frame, tensor):
     """A tensor from outside is about to become a leaf that requires gradients."""
     vid = frame.bound.get(id(tensor))
-    if vid is not None and vid < frame.start.metas_count():
+    if vid is not None and vid < len(frame.tensors):
         frame.turned[id(tensor)] = Turned(frame.step, vid)
     forget(frame, tensor)
 
 
 @dataclass(slots=True)
 class Turned:
-    """An argument that became a leaf after a step and had this number before; under the other it came in anew."""
+    """What became a leaf after a step and had this number before; under the other it came in anew, if it has."""
 
     step: object
     before: int

@@ -1,6 +1,7 @@
 """Which values of an open compiled call share memory: views and the values they are views of."""
 
 from collections import Counter
+from itertools import islice
 
 import numpy as np
 
@@ -38,28 +39,75 @@ def shown_by(frame, view):
     return view._base if root is None or frame.tensors[root] is None else frame.tensors[root]
 
 
-def detached_above(last, root, vid):
+def detached_above(last, root, vid, again):
     """The number of the detached value that a view of `root` is, or is a view of; None without one. After the call the
     view does not know the root, whose history is none of its own, whatever becomes of that (rebase.py: check_rebase);
     and a loop that detaches its state would keep all that was ever computed. What detach() makes of a root without a
     history knows it, as in eager mode (rebase.py: set_apart)."""
-    step, maker = last.maker_of(vid), last.maker_of(root)
-    while step is not None and step.detail == "view":
-        if step.op is detach:
-            return step.first if step.first != vid or maker.metas[root - maker.first].history else None
-        step = last.maker_of(step.operands[0])
-    return None
+    above, maker = _detached_at(last, vid, again), last.maker_of(root)
+    return None if above == vid and not maker.metas[root - maker.first].history else above
+
+
+def shown_again(last):
+    """number -> the number before, of views that show their base again after a change: they stay views of what they
+    were views of."""
+    found, path = {}, last.path()
+    for k, change in enumerate(path):
+        if change.op is ASSIGN and len(change.operands) > 2:
+            shown = (step.first for step in islice(path, k + 1, None) if step.op is not INPUT)
+            found.update(zip(shown, change.operands[2:]))
+    return found
+
+
+def _detached_at(last, vid, again):
+    """The number that what detach() has made has now, if a view is that or a view of that; else None."""
+    step = last.maker_of(vid)
+    while step is not None and step.detail == "view" and step.op is not detach:
+        step = last.maker_of(again.get(step.first, step.operands[0]))
+    if step is None or step.op is not detach:
+        return None
+    found = step.first
+    for new, old in again.items():  # in their order
+        if old == found:
+            found = new
+    return found
 
 
 def let_go_of_roots(frame, tensors):
     """Tensors that a call leaves behind, of which detached ones know no other that they are views of."""
-    views = [t for t in tensors if t._base is not None and t._vid in frame.roots]
+    # What came in anew has the number of what it was before.
+    views = [t for t in tensors if t._frame is frame and t._base is not None and t._vid in frame.roots]
     if views:
-        numbers = {t._vid: t for t in views}
+        numbers, again = {t._vid: t for t in views}, shown_again(frame.step)
         for view in views:
-            above = detached_above(frame.step, frame.roots[view._vid], view._vid)
+            above = detached_above(frame.step, frame.roots[view._vid], view._vid, again)
             if above is not None:
                 view._base = None if above == view._vid else numbers.get(above)
+
+
+def is_of_detached(frame, view):
+    """Whether a view of a call in flight has no gradients because detach() made what it is a view of."""
+    if _detached_at(frame.step, view._vid, shown_again(frame.step)) is not None:
+        return True
+    step, vid, base = frame.step_of(view._vid), view._vid, view._base
+    while step.detail == "view":
+        if step.op is data:
+            return True
+        vid = step.operands[0]
+        step = frame.step_of(vid)
+    # What has changed in between may be the base, or what was detached from it.
+    return vid != (base._vid if base._frame is frame else frame.bound.get(id(base)))
+
+
+def bases_of_detached(frame, vid):
+    """(view, what detach() has made of which it is one) for the views of the call that share a value's memory, as eager
+    mode knows them."""
+    found, again = [], shown_again(frame.step)
+    for v in frame.views.get(frame.roots.get(vid, vid), ()):
+        above = None if frame.tensors[v] is None else _detached_at(frame.step, v, again)
+        if above not in (None, v) and frame.tensors[above] is not None:
+            found.append((frame.tensors[v], frame.tensors[above]))
+    return found
 
 
 def group(frame, vid):

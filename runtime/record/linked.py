@@ -48,7 +48,8 @@ def _rule(op, index):
     rule = op.vjp_rule(index - 1) if index else None
     if rule is None:
         return None
-    return lambda g, out, given, *operands, **attributes: rule(g, given, *operands, **attributes)
+    # Of its own value and not of what came in, which is a constant: a derivative of this one goes on through it.
+    return lambda g, out, given, *operands, **attributes: rule(g, out, *operands, **attributes)
 
 
 @lru_cache(256)

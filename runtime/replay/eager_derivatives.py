@@ -34,6 +34,7 @@ class NativeDerivative:
                 results=[codes[r] for r in program.results],
                 has_saved=recording.has_saved,
                 released=list(recording.released),
+                is_of_part=recording.is_part,
                 **facts,
             )
         )

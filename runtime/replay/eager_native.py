@@ -185,7 +185,8 @@ def _first_words(address, replaying):
         byte=np.dtype(np.uint8),
         new_array=native._new_array_address(),
         new_view=native._new_array_address(),
-        set_base=_set_base_address(),
+        set_base=_address_in_numpy(282),
+        copy_into=_address_in_numpy(50),
         float32=float32.numpy,
         float64=float64.numpy,
         bfloat16=bfloat16.numpy,
@@ -202,13 +203,14 @@ def _first_words(address, replaying):
     )
 
 
-def _set_base_address():
-    """PyArray_SetBaseObject has place 282 in NumPy's table, where native.py finds what makes arrays."""
+def _address_in_numpy(place):
+    """What has a place in NumPy's table, where native.py finds what makes arrays: 50 is PyArray_CopyInto, 282
+    PyArray_SetBaseObject."""
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", ctypes.pythonapi)
     )
     core = getattr(np, "_core", None) or np.core  # NumPy 1 has no _core
-    return (ctypes.c_size_t * 283).from_address(get(core.multiarray._ARRAY_API, None))[282]
+    return (ctypes.c_size_t * (place + 1)).from_address(get(core.multiarray._ARRAY_API, None))[place]
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from ..code.native_kinds import TensorObject, as_double, as_long, call_with
 from ..eager.eager_computing import unheld
 from ..eager.eager_nodes import new_storage, new_tensor
 from ..eager.eager_sums import add_in_place, can_be_added_in_place
-from ..eager.eager_words import ArrayObject, LeafObject, StorageObject, weak_target
+from ..eager.eager_words import ArrayObject, LeafObject, StorageObject, new_tuple, set_tuple_item, weak_target
 from ..eager.node import AccumulateGrad, adding
 from ..programs.program import _REUSED_COUNT, captures
 from ..state.tensor import Tensor
@@ -27,7 +27,7 @@ from .usual_cotangents import accumulate
 from .usual_gradients import free_first
 from .usual_outside import COTANGENT, OUTPUT
 
-_CONTIGUOUS = 1  # NumPy's flag of arrays
+CONTIGUOUS = 1  # NumPy's flag of arrays
 
 as_bits = External("PyLong_AsUnsignedLongLongMask", (Object,), I64, quiet=True, python=int)
 
@@ -206,7 +206,7 @@ def is_like(x: Object, result: TensorObject) -> Bool:
         return False
     given = cast(ArrayObject, x)
     array = cast(ArrayObject, result._data)
-    same = given.dtype is array.dtype and given.ndim == array.ndim and given.flags & _CONTIGUOUS != 0
+    same = given.dtype is array.dtype and given.ndim == array.ndim and given.flags & CONTIGUOUS != 0
     for d in range(given.ndim):
         same = same and load_at(I64, given.shape, d) == load_at(I64, array.shape, d)
     return same
@@ -290,7 +290,7 @@ def lies_well(array: ArrayObject, source: Source) -> Bool:
         same = same and load_at(I64, array.shape, d) == source.shape[d]
     for d in range(len(source.strides)):
         same = same and load_at(I64, array.strides, d) == source.strides[d]
-    return same and (len(source.strides) != 0 or array.flags & _CONTIGUOUS != 0)
+    return same and (len(source.strides) != 0 or array.flags & CONTIGUOUS != 0)
 
 
 # --- what has been done -----------------------------------------------------------------------------------------------
@@ -329,3 +329,20 @@ def free(words: Words, call: CallObject):
         call.outputs = words.nothing
         call.arrays = words.nothing
         call.again = None
+        if type(call.freed) is not tuple or len(cast(Tuple, call.freed)) == as_long(words.n_results):
+            call.inputs = kept_inputs(words, call)
+
+
+@native()
+def kept_inputs(words: Words, call: CallObject) -> Tuple:
+    """What a call keeps of its inputs once all is freed, as ReplayedCall.free does."""
+    edges = cast(Dict, keep(call.edges))
+    inputs = cast(Tuple, keep(call.inputs))
+    kept = new_tuple(len(inputs))
+    for k in range(len(inputs)):
+        position = words.inner[k]
+        if position is not None and edges.get(position) is None:
+            set_tuple_item(kept, k, inputs[k])
+        else:
+            set_tuple_item(kept, k, None)
+    return kept

@@ -14,6 +14,7 @@ from ...compiler.translate.kinds import (
     I64,
     Address,
     Bool,
+    Dict,
     List,
     Object,
     ObjectKind,
@@ -63,7 +64,8 @@ class Inner(Struct):
 
 
 class Words(Struct):
-    """Of one UsualFrame. inside, kept: as in OutsideBackward. inner: those inside that may get gradients."""
+    """Of one UsualFrame. inside, computed, kept: as in OutsideBackward. inner: those inside that may get gradients.
+    made: number -> the array of what was computed before the call read values in its middle."""
 
     slow_make: Object
     slow_open: Object
@@ -71,7 +73,9 @@ class Words(Struct):
     tensors: List
     outputs: List
     numbers: List
+    made: Dict
     inside: Rows(I64)
+    computed: Rows(Object)
     inner: Rows(Inner)
     kept: Rows(I64)
     watched: Rows(Object)
@@ -87,15 +91,21 @@ def make(words: Words) -> Object:
     """A ReplayedCall, which is not open yet."""
     edges = edges_of(words)
     inputs = new_tuple(len(words.inside))
-    arrays = new_tuple(len(words.inside))
+    arrays = new_tuple(len(words.inside) + len(words.computed))
     for k in range(len(words.inside)):
         tensor = words.tensors[words.inside[k]]
         require(tensor is not None)
         set_tuple_item(inputs, k, tensor)
         set_tuple_item(arrays, k, cast(TensorObject, tensor)._data)
+    for k in range(len(words.computed)):
+        array = words.made.get(words.computed[k])
+        require(array is not None)
+        set_tuple_item(arrays, len(words.inside) + k, array)
     kept = new_tuple(len(words.kept))
     for k in range(len(words.kept)):
-        set_tuple_item(kept, k, storage_of(words, cast(TensorObject, words.tensors[words.kept[k]])))
+        result = words.tensors[words.kept[k]]
+        require(result is not None)
+        set_tuple_item(kept, k, storage_of(words, cast(TensorObject, result)))
     call = cast(CallObject, new_object(ReplayedCall, 0))
     call.outside = words.outside
     call.inputs = inputs
@@ -217,7 +227,9 @@ class NativeEnd:
             tensors=frame.tensors,
             outputs=frame.outputs,
             numbers=frame.numbers,
+            made=frame.arrays,
             inside=outside.inside,
+            computed=outside.computed,
             inner=[Inner(position=k, number=outside.inside[place]) for k, place in outside.inner],
             kept=list(outside.kept),
             watched=outside.watched,

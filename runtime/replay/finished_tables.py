@@ -34,7 +34,7 @@ class NativeBackward:
             if kind == KNOWN:
                 program.places.require_one(k, array)
                 table[first + k] = id(array)
-        metas = outside.step.metas_so_far()
+        metas, positions_of = outside.step.metas_so_far(), {place: k for k, place in outside.inner}
         words = Words(
             slow_backward=slow_backward,
             slow_gradients=_not_found,
@@ -63,6 +63,7 @@ class NativeBackward:
             nothing=(),
             zero=0,
             summed=outside.summed,
+            inner=[positions_of.get(place) for place in range(len(outside.inside))],
             n_results=len(outside.needed.differentiable),
             array_class=np.ndarray,
             new_array=objects._new_array_address(),
@@ -71,7 +72,7 @@ class NativeBackward:
         self.words = self._packed.words
         self._point_to(program, self.words)
         functions = [objects.definition_of(name, _code().address(f"weft_{name}")) for name in _NAMES]
-        self.backward, self.gradients, self.cotangents, self.node, self.begin = [
+        self.backward, self.gradients, self.cotangents, self.node, self.begin, self.in_sweep = [
             objects.builtin(definition, self.words) for definition in functions
         ]
 
@@ -97,7 +98,10 @@ class NativeBackward:
 
 
 _BY_ADDRESS = "floats", "integers", "numbers_at", "table", "table_at", "count", "eager"
-_NAMES = "finished_backward", "finished_gradients", "finished_cotangents", "finished_node", "finished_begin"
+_NAMES = (
+    *("finished_backward", "finished_gradients", "finished_cotangents", "finished_node", "finished_begin"),
+    "finished_in_sweep",
+)
 
 
 def _one(meta):
@@ -133,6 +137,7 @@ _FUNCTIONS = [
     finished_backward.cotangents_of_leaves,
     finished_nodes.late_node,
     finished_walk.begin,
+    finished_walk.in_sweep,
 ]
 
 

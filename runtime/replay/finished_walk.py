@@ -1,16 +1,22 @@
-"""A backward pass that begins at the results of a finished usual call and goes on to what made its arguments, in native
-code; of the subset (docs/native.md).
+"""A finished usual call's part of a backward pass, in native code; of the subset (docs/native.md).
 
-The call's own part is its program, as in finished_backward.py. What that gives waits at the nodes it goes on to, from
-where engine.py goes on.
+    begin      of one that begins at its results and goes on to what made its arguments
+    in_sweep   of one that arrives at its node
+
+The part is its program, as in finished_backward.py. What that gives waits at the nodes it goes on to, from where
+engine.py goes on.
 """
 
 from ...compiler.translate.kinds import Dict, List, Object, Tuple
 from ...compiler.translate.language import METHOD, cast, keep, native, require
+from ..code.native_kinds import TensorObject, call_with
 from ..eager.eager_backward import contribute
+from ..eager.eager_words import ArrayObject
 from ..eager.node import adding
+from ..record.closed import contiguous
 from ..state.modes import watching
-from .finished_backward import free, gradients_of_results, is_followed
+from ..state.tensor import Tensor
+from .finished_backward import CONTIGUOUS, free, gradients_of_results, is_followed, is_unchanged, run
 from .finished_calls import CallObject
 from .finished_nodes import new_edges
 from .finished_words import Words
@@ -47,3 +53,26 @@ def begin(
             add_in_python,
         )  # fmt: skip
     return True
+
+
+@native(form=METHOD, slow="slow_cotangents", name="weft_finished_in_sweep")
+def in_sweep(words: Words, made: Object, arrived: Object, retain_graph: Object) -> Object:
+    """What the call gives the edges of its node for what has arrived there, one for each result."""
+    require(type(made) is ReplayedCall and type(arrived) is list and len(cast(List, arrived)) == len(words.present))
+    require(retain_graph is False or retain_graph is True)
+    call = cast(CallObject, made)
+    require(call.frame is None and call.again is None and words.after.get(call.freed) is not None)
+    require(is_unchanged(words, call))
+    arrays = []
+    for x in cast(List, arrived):
+        require(type(x) is Tensor)
+        array = cast(TensorObject, x)._data
+        require(array is not None)
+        if cast(ArrayObject, array).flags & CONTIGUOUS != 0:
+            arrays.append(array)
+        else:
+            arrays.append(call_with(contiguous, (x,), None))
+    found = run(words, call, arrays)
+    if retain_graph is False:
+        free(words, call)
+    return found

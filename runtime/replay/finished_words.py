@@ -61,7 +61,8 @@ class Count(Struct):
 
 class Words(Struct):
     """Of one OutsideBackward. present: the numbers of the results; ones: the cotangent of each that has one element.
-    is_whole: whether these are all. after: what a call says of itself that was freed -> what it says after this."""
+    is_whole: whether these are all. after: what a call says of itself that was freed -> what it says after this.
+    inner: for each tensor that differs from call to call its position among the leaves that get gradients, or None."""
 
     slow_backward: Object
     slow_gradients: Object
@@ -92,5 +93,6 @@ class Words(Struct):
     null: Address
     zero: Object
     summed: Tuple
+    inner: Rows(Object)
     n_results: Object
     eager: EagerWords

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 from operator import is_, itemgetter
 
-from ..eager.gate import meta_of
+from ..eager.saved import meta_of
 from ..programs.evaluate import strides_in_elements
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE, number_code
 from ..record import frame_inputs, frame_through
@@ -30,16 +30,16 @@ from .frame_spans import Spans
 from .usual_arguments import is_result
 from .usual_arguments import picker as argument_picker
 from .usual_books import UsualBooks, at_work
-from .usual_calls import EndedCall
 from .usual_depart import recorded_so_far
 from .usual_eager import NOT_APPLIED, AppliesEagerly, as_expected
 from .usual_end import Ending, picker
+from .usual_ended import EndedCall
 from .usual_entries import End, Homes, turned_arguments
 from .usual_functions import ConnectsAgain
 from .usual_hooks import TakesHooks
 from .usual_leaves import MakesLeaves
 from .usual_outside import OutsideBackward
-from .usual_segments import segments_of
+from .usual_segments import begins_of_backward, segments_of
 from .usual_siblings import continue_elsewhere, is_left, none_compared
 from .usual_through import ShowsWhole
 from .usual_views import GivenViews
@@ -97,9 +97,10 @@ class UsualFrame(
         for entry in entries:
             if entry.op is UPDATE:
                 self.tensors[entry.vid : entry.vid + len(entry.numbers)] = entry.update.targets
+        computed += begins_of_backward(self, needed, computed)
         self._pick = picker(computed)
         self.note_eager_ops(frame, entries)
-        alive = {*needed.live, *needed.views}
+        alive = {*needed.live, *needed.views, *needed.differentiable}
         self.results = [(vid, vid in alive) for vid in computed]
         self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
         self.turned = turned_arguments(frame, entries, needed)
@@ -107,8 +108,7 @@ class UsualFrame(
         self.functions, self.has_nodes = {}, bool(frame.hooked_values)
         self.leaves = [*(change.new for change in self.changes if change.is_leaf), *self.hookable]
         self.walking = self.waiting = None  # (a WalkAgain, its meeting), in a backward pass; the cotangents elsewhere
-        read = {vid for segment in self.segments for vid in segment.made}
-        given = alive.union(read, (change.old for change in self.changes if change.op is None))
+        given = alive.union(*(s.made for s in self.segments), (c.old for c in self.changes if c.op is None))
         self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in given]
         self.given_views = GivenViews(frame.step, needed.views, roots)
         self.given_layouts = self.given_views.layouts(frame.step, {change.new for change in self.changes})
@@ -125,7 +125,7 @@ class UsualFrame(
         keys = [(vid, key) for entry in entries for vid, _, key in entry.fresh]
         keys += enumerate(key for key in self.argument_keys if key is not None)
         self.own_leaves = [vid for vid, key in keys if key[2]]
-        self.ended = EndedCall(self) if has_history and self.outside is None else None
+        self.ended = EndedCall(self, EndedCall.changed_by(frame)) if has_history and self.outside is None else None
         self._ends_differ = self.ended is not None and bool(self.own_leaves)
         self.n_ended = 0  # how many calls have been ended in Python, for want of native code that does
         self.slower_for = [reason for reason, is_so in self._what_ends_in_python() if is_so]
@@ -310,9 +310,8 @@ class UsualFrame(
         if self.working:
             return
         later = self.entries[self.position.value : -1]
-        if any(e.op is BACKWARD or e.op is GRADIENTS or e.change or e.walk for e in later) or self._is_read_by(
-            later, tensor
-        ):
+        writes = any(e.op is BACKWARD or e.op is GRADIENTS or e.change or e.walk for e in later)
+        if self.outside is not None or writes or later and self._is_read_by(later, tensor):
             self.depart().before_lending(tensor)
 
     def _is_read_by(self, entries, tensor):

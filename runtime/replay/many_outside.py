@@ -238,6 +238,9 @@ class Natively:
     def cotangents(self, call, arrays):
         return self._entered(self._plan.native.cotangents, call, arrays)
 
+    def in_sweep(self, call, cotangents, retain_graph):
+        return self._entered(self._plan.native.in_sweep, call, cotangents, retain_graph)
+
     def _entered(self, function, *given):
         """What it gives, or None: Python finds it."""
         if not self._plan.enter(self._numbers):

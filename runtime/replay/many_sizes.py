@@ -36,7 +36,7 @@ from .many_words import SizeWords
 from .native_records import words_of_entry
 from .open_path import Refused, open_path
 from .usual_arguments import leaves_of
-from .usual_calls import EndedCall
+from .usual_ended import EndedCall
 from .usual_entries import entries_of
 from .usual_through import Shown
 from .usual_views import steps_between
@@ -287,7 +287,7 @@ class ManySizes:
         usual.layouts.clear()
         usual.expectation.compared.clear()
         if usual.ended is not None:
-            usual.ended = EndedOfMany(self, numbers)
+            usual.ended = EndedOfMany(self, numbers, usual.ended)
             words[native_words.ENDED] = id(usual.ended)
         if self.backward is not None:
             usual.take_outside(self.backward.for_sizes(numbers))
@@ -374,8 +374,9 @@ class ManySizes:
 class EndedOfMany(EndedCall):
     """An EndedCall that finds out what was recorded when somebody asks."""
 
-    def __init__(self, many, numbers):
+    def __init__(self, many, numbers, ended):
         self._many, self._numbers, self.freed, self.leaves = many, numbers, [], []
+        self.changed, self.changed_leaves, self.changed_metas = ended.changed, ended.changed_leaves, ended.changed_metas
 
     def _frame_of(self, tensor):
         self.recording, path, self.expectation = self._many.recorded(self._numbers)

@@ -19,6 +19,7 @@ import numpy as np
 from ...compiler.later import later
 from ...compiler.ops.arithmetic import add
 from ..code import kernels
+from ..code.lasting import keep_for_ever
 from ..eager.update import restore_steps
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..state.aligned import Memory
@@ -105,7 +106,7 @@ def _definition(name):
     gave, if two threads ask first.)"""
     found = _definitions.get(name)
     if found is None:
-        made = _MethodDef(name.encode(), address_of(name), _METH_FASTCALL, None)
+        made = keep_for_ever(_MethodDef(name.encode(), address_of(name), _METH_FASTCALL, None))
         found = _definitions.setdefault(name, made)
     return found
 
@@ -286,7 +287,7 @@ class NativeReplay:
         words[t.SLOW + t.METHODS.index("run")] = id(_not_run)
         rows = _views(self.held, frame, segment.layouts, segment.live)
         words[t.N_GIVEN] = fill_table(self.held, words, t.GIVEN, rows, t.GIVEN_WORDS)
-        words[t.PROGRAM] = 0
+        words[t.PROGRAM] = words[t.OUTPUTS] = 0
         program_words.fill(words, segment.program, segment.live)
         return id(words)
 
@@ -382,16 +383,13 @@ def builtin(definition, array):
 @functools.cache
 def definition_of(name, address):
     """Of builtin methods by the address of their code."""
-    return _MethodDef(name.encode(), address, _METH_FASTCALL, None)
-
-
-_methods = []  # what CPython keeps the addresses of
+    return keep_for_ever(_MethodDef(name.encode(), address, _METH_FASTCALL, None))
 
 
 def new_method(kind, name, address, doc):
     """A method of a class whose C function is given its arguments as they are called with."""
-    _methods.append(_MethodDef(name.encode(), address, _METH_FASTCALL | _METH_KEYWORDS, (doc or "").encode()))
-    return _new_method(kind, ctypes.byref(_methods[-1]))
+    definition = _MethodDef(name.encode(), address, _METH_FASTCALL | _METH_KEYWORDS, (doc or "").encode())
+    return _new_method(kind, ctypes.byref(keep_for_ever(definition)))
 
 
 _METH_KEYWORDS = 2

@@ -132,7 +132,7 @@ def _end(f, result):
             with b.when(is_made):
                 _open_end(f, ended, result)
             native_views.give(f, ended, tensors)
-            native_segments.clean(f, tensors)
+            native_segments.clean(f, ended, tensors)
             native_changes.clean(f, tensors)
             native_inputs.clean(f, tensors)
             _let_go_of_end(f, ended, is_new)

@@ -9,36 +9,30 @@ do what they would do in the function. Of the subset (docs/native.md).
 The functions' doors (frontend/kinds.py) ask by `answer` of runtime/state/marks.py, which also knows the functions.
 """
 
-import threading
-import warnings
 from collections import deque
-from math import prod
 
 import numpy as np
 
 from ...compiler.dtypes import DType
-from ...compiler.ops.kinds import number_meta
-from ...compiler.ops.view import detach
 from ...compiler.translate.kinds import I64, Address, Bool, Dict, Inline, List, Object, Rows, Struct, Tuple, offset_of
 from ...compiler.translate.language import METHOD, address_of, cast, load_at, local_array, native, require
 from ..code import translated
-from ..code.native_kinds import TensorObject, as_long, call_with, new_list, new_long
+from ..code.native_kinds import TensorObject, as_long, call_with, get_attribute, new_list, new_long, set_attribute
 from ..code.packing import Packed
+from ..eager import gate
 from ..eager.eager_inplace import require_undisturbed
-from ..eager.eager_matching import are_alike, hash_with_value
+from ..eager.eager_matching import are_alike, hash_with_value, n_elements
 from ..eager.eager_words import HASH_MASK, ArrayObject, new_tuple, next_item, set_tuple_item
 from ..eager.eager_words import Words as EagerWords
-from ..eager.plan import is_view_op
-from ..programs.recording import ValueMeta
-from ..state import marks
-from ..state.attributes import refusal
-from ..state.modes import autocasting, frame_hidden, inferring, state, watching
+from ..state import marks, tensor
+from ..state.modes import autocasting, inferring, state, watching
 from ..state.random import default_generator
 from ..state.size import Size
 from ..state.tensor import Tensor, _apply
 from . import native as objects
 from .native_keys import layout_with_keys
 from .native_shapes import SliceObject
+from .noting import CHANGE, OF_NUMBERS, Noted, Noter, made_by
 
 N_CALLS = 1 << 12  # places in the table
 PLACES = 4  # of them a call may stand in, one after the other
@@ -48,11 +42,12 @@ USES, USES_BETWEEN = 16, 1 << 12  # of a call that is not known, before it is lo
 # now and then: where so many calls of a function are known, others have to come twice as often, four times and so on.
 FEW_KNOWN = 8
 MOST_ELEMENTS = 1 << 15  # of a tensor: with more, the Python is little of the time
-_MOST_ARGUMENTS, _MOST_STEPS, _MOST_IN_CONSTANTS = 24, 256, 256
-# What steps make lives until the call ends: of more than so many steps they make no more elements than these.
-_FEW_STEPS, _MOST_IN_STEPS = 32, 1 << 18
+_MOST_ARGUMENTS = 24
 _RETIRED = 256
 _PLAIN = frozenset((int, float, bool, str, type(None), type(Ellipsis), DType))
+
+
+_CALLS, _READY, _SEED = "_calls", "_ready", "_seed"  # attributes of a Generator
 
 
 class Argument(Struct):
@@ -65,22 +60,27 @@ class Argument(Struct):
 
 
 class Taken(Struct):
-    """An op with its attributes. places: of its operands among the arguments, constants and results so far."""
+    """An op with its attributes, and how it is called (noting.py). places: of its operands among the arguments, keys of
+    draws, constants and results so far; target: of what it changes."""
 
     op: Object
     attributes: Object
+    how: I64
     places: Rows(I64)
+    target: I64
 
 
 class Known(Struct):
-    """A call: names are those of its last arguments. It returns one value, or several in a tuple, or what `kind` makes
-    of those."""
+    """A call: names are those of its last arguments. It draws some random numbers, and returns one value, or several in
+    a tuple, or what `kind` makes of those."""
 
     hash: I64
     function: I64
     default_dtype: Object
     arguments: Rows(Argument)
     names: Tuple
+    is_in_place: Bool
+    n_draws: I64
     constants: Tuple
     steps: Rows(Taken)
     is_one: Bool
@@ -93,6 +93,12 @@ class Words(Struct):
     eager: Address
     classes: Tuple  # of tensors as weft made them
     learn: Object
+    generator: Object
+    next_keys: Object
+    apply_natively: Object  # calls an op that no tensor can be asked for, or gives None
+    apply: Object
+    change: Object  # makes an op's result the value of a tensor, or says that it cannot
+    change_anew: Object
     begin_tuple: Object  # stand before and behind the items of one, of which there is one list
     begin_list: Object
     begin_slice: Object
@@ -123,18 +129,27 @@ def answer_natively(words: Words, place: Object, args: Object, kwargs: Object) -
         if uses >= USES and uses & (uses - 1) == 0 or uses & (USES_BETWEEN - 1) == 0:
             call_with(words.learn, (place, new_long(wanted), args, kwargs), None)
         return None
-    return result_of(cast(Known, words.known[at]), given)
+    if cast(Known, words.known[at]).is_in_place and not none_requires(words, given):
+        return None
+    return result_of(words, cast(Known, words.known[at]), given)
 
 
 @native()
-def result_of(known: Known, values: List) -> Object:
+def result_of(words: Words, known: Known, values: List) -> Object:
+    if known.n_draws > 0:
+        put_keys(words, known.n_draws, values)
     for x in known.constants:
         values.append(x)
     for step in known.steps:
         operands = new_tuple(len(step.places))
         for k in range(len(step.places)):
             set_tuple_item(operands, k, values[step.places[k]])
-        values.append(call_with(step.op, operands, cast(Dict, step.attributes)))
+        if step.how == CHANGE:
+            values.append(changed(words, step.op, values[step.target], operands, step.attributes))
+        elif step.how == OF_NUMBERS:
+            values.append(made_of_numbers(words, step.op, operands, step.attributes))
+        else:
+            values.append(call_with(step.op, operands, cast(Dict, step.attributes)))
     if known.is_one:
         return values[known.results[0]]
     made = new_tuple(len(known.results))
@@ -143,6 +158,51 @@ def result_of(known: Known, values: List) -> Object:
     if known.kind is tuple:
         return made
     return call_with(known.kind, made, None)
+
+
+@native()
+def put_keys(words: Words, n: I64, values: List):
+    """The keys of the next draws, as state/random.py: Generator.next_keys gives them."""
+    generator = words.generator
+    calls = get_attribute(generator, _CALLS)
+    ready = cast(Tuple, get_attribute(generator, _READY))
+    seed = get_attribute(generator, _SEED)
+    keys = cast(Tuple, ready[0])
+    at = as_long(calls) - as_long(ready[1])
+    if ready[2] is seed and at >= 0 and at + n <= len(keys):
+        set_attribute(generator, _CALLS, new_long(as_long(calls) + n))
+        for k in range(n):
+            values.append(keys[at + k])
+    else:
+        drawn = call_with(words.next_keys, (new_long(n),), None)
+        for key in cast(Tuple, drawn):
+            values.append(key)
+
+
+@native()
+def made_of_numbers(words: Words, op: Object, operands: Tuple, attributes: Object) -> Object:
+    made = call_with(words.apply_natively, (op, operands, attributes), None)
+    if made is not None:
+        return made
+    return call_with(words.apply, (op, operands, attributes), None)
+
+
+@native()
+def changed(words: Words, op: Object, target: Object, operands: Tuple, attributes: Object) -> Object:
+    done = call_with(words.change, (op, target, operands, attributes), None)
+    if done is not True:
+        call_with(words.change_anew, (op, target, operands, attributes), None)
+    return target
+
+
+@native()
+def none_requires(words: Words, given: List) -> Bool:
+    """Whether no tensor that is given requires gradients."""
+    none = True
+    for x in given:
+        if is_weft_tensor(words, x):
+            none = none and cast(TensorObject, x)._requires_grad is False
+    return none
 
 
 @native()
@@ -174,14 +234,6 @@ def put_one(words: Words, given: List, x: Object):
         given.append(cast(SliceObject, x).step)
     else:
         given.append(x)
-
-
-@native()
-def n_elements(array: ArrayObject) -> I64:
-    n = 1
-    for d in range(array.ndim):
-        n = n * load_at(I64, array.shape, d)
-    return n
 
 
 @native()
@@ -258,85 +310,6 @@ def is_argument(words: Words, wanted: Argument, x: Object) -> Bool:
 
 
 # --- finding out ------------------------------------------------------------------------------------------------------
-class Noted(Tensor):
-    """A tensor that has a shape and a type and nothing else: who asks whether it requires gradients, what it shows or
-    what its values are gets an error. `noter` has the ops that lead to it, `place` says where it stands among them."""
-
-    __slots__ = ("noter", "place")
-
-    def apply_op(self, op, operands, attributes):
-        return self.noter.apply(_apply, op, operands, attributes)
-
-
-class _Noter:
-    """values: arguments, constants and results. A constant is found when a step reads it, so that places are known at
-    the end only."""
-
-    def __init__(self):
-        self.steps, self.constants, self.n_given, self.n_made = [], [], 0, 0
-
-    def tensor(self, shape, dtype, place):
-        made = object.__new__(Noted)
-        made._data, made._meta, made.noter, made.place = None, ValueMeta(tuple(shape), dtype), self, place
-        return made
-
-    def apply(self, run, op, operands, attributes):
-        """An op that eager mode has been asked for: of constants it is computed."""
-        if any(x.__class__ is Noted for x in operands):
-            return self.note(op, operands, attributes)
-        state.forward = None
-        try:
-            return run(op, operands, attributes)
-        finally:
-            state.forward = self
-
-    def change(self, *_):
-        raise NotImplementedError("a change in place")
-
-    def note(self, op, operands, attributes):
-        many = len(self.steps) == _MOST_STEPS or len(self.steps) >= _FEW_STEPS and self.n_made > _MOST_IN_STEPS
-        if refusal(attributes) is not None or many:
-            raise NotImplementedError("attributes that cannot be compared, or many steps")
-        meta = op.infer(
-            [x if isinstance(x, Tensor) else number_meta(x) for x in operands], attributes, state.default_dtype
-        )
-        self.steps.append((op, dict(attributes), [self._place(x) for x in operands]))
-        self.n_made += prod(meta.shape)
-        made = self.tensor(meta.shape, meta.dtype, ("step", len(self.steps) - 1))
-        if op is detach:
-            made._base = None  # for set_apart, which has nothing to do for what is used inside of the call only
-        return made
-
-    def leads_outside(self, place):
-        """Whether a result is what detach() gives, or a view of that: then it is more than what the op makes of it."""
-        while place[0] == "step":
-            op, _, places = self.steps[place[1]]
-            if op is detach:
-                return True
-            if not is_view_op(op):
-                return False
-            place = places[0]
-        return False
-
-    def _place(self, x):
-        if x.__class__ is Noted:
-            if x.noter is not self:
-                raise NotImplementedError("a tensor of another call")
-            return x.place
-        if isinstance(x, Tensor) and (x._requires_grad or x.array.size > _MOST_IN_CONSTANTS):
-            raise NotImplementedError("a tensor of somebody's, or a large one")
-        return self.constant(x)
-
-    def constant(self, x):
-        self.constants.append(x)
-        return "constant", len(self.constants) - 1
-
-    def number(self, place):
-        kind, k = place
-        before = {"given": 0, "constant": self.n_given, "step": self.n_given + len(self.constants)}
-        return before[kind] + k
-
-
 _MARKS = _BEGIN_TUPLE, _BEGIN_LIST, _BEGIN_SLICE, _END = object(), object(), object(), object()
 
 
@@ -374,13 +347,14 @@ def learn(place, wanted, args, kwargs):
     _looks[place] = _looks.get(place, 0) + 1
     if _looks[place] == LOOKS:
         marks.hopeless.add(place)
-    noter = _Noter()
+    name = marks.answering[place].__name__
+    noter = Noter(is_in_place=name.endswith("_") and not name.endswith("__"))
     noter.n_given = len(flat)
     given = iter([noter.tensor(x.shape, x.dtype, ("given", k)) if _is_own(x) else x for k, x in enumerate(flat)])
     args = [_rebuilt(x, given) for x in args]
     kwargs = {name: _rebuilt(x, given) for name, x in kwargs.items()}
     drawn = default_generator.__getstate__()
-    made = _made(noter, marks.answering[place], args, kwargs)
+    made = made_by(noter, marks.answering[place], args, kwargs)
     if default_generator.__getstate__() != drawn:
         # These draws are for the call itself.
         default_generator.__setstate__(drawn)
@@ -388,6 +362,8 @@ def learn(place, wanted, args, kwargs):
         return
     if made is None:
         return
+    if getattr(marks.answering[place], "is_of_numbers", False):
+        made = noter.copy_of(made)
     results = list(made) if isinstance(made, tuple) else [made]
     if not noter.steps or not all(x.__class__ is Noted and x.noter is noter or _is_plain(x) for x in results):
         return
@@ -395,22 +371,30 @@ def learn(place, wanted, args, kwargs):
         return
     places = [x.place if x.__class__ is Noted else noter.constant(x) for x in results]
     known = Known(hash=wanted, function=place, default_dtype=state.default_dtype, names=tuple(kwargs))
-    known.constants, known.results = tuple(noter.constants), [*map(noter.number, places)]
     known.is_one, known.kind = not isinstance(made, tuple), made.__class__
-    known.arguments = [
-        Argument(is_tensor=True, shape=tuple(x.shape), dtype=x.dtype.numpy, value=None)
-        if _is_own(x)
-        else Argument(is_tensor=False, shape=(), dtype=None, value=x)
-        for x in flat
-    ]
+    known.arguments = [*map(_argument, flat)]
+    known.is_in_place, known.n_draws, known.constants = noter.is_in_place, noter.n_drawn, tuple(noter.constants)
     known.steps = [
-        Taken(op=op, attributes=attributes, places=[*map(noter.number, places)])
-        for op, attributes, places in noter.steps
+        Taken(
+            op=step.op,
+            attributes=step.attributes,
+            how=step.how,
+            places=[*map(noter.number, step.places)],
+            target=noter.number(step.target),
+        )
+        for step in noter.steps
     ]
+    known.results = [*map(noter.number, places)]
     _note(known)
     _looks[place] = LOOKS + 1
     _n_known[place] = _n_known.get(place, 0) + 1
     marks.hopeless.discard(place)
+
+
+def _argument(x):
+    if _is_own(x):
+        return Argument(is_tensor=True, shape=tuple(x.shape), dtype=x.dtype.numpy, value=None)
+    return Argument(is_tensor=False, shape=(), dtype=None, value=x)
 
 
 def _rebuilt(x, given):
@@ -426,32 +410,6 @@ def _rebuilt(x, given):
 def _rebuilt_one(x, given):
     first = next(given)
     return slice(next(given), next(given), next(given)) if type(x) is slice else first
-
-
-class _Warned(Exception):
-    pass
-
-
-def _made(noter, function, args, kwargs):
-    """What the function returns; None if it fails or warns: that it does in every call."""
-    here, warn = threading.get_ident(), warnings.warn
-
-    def refuse(*given, **named):
-        if threading.get_ident() == here:
-            raise _Warned
-        warn(*given, **named)
-
-    warnings.warn, before, state.forward = refuse, state.forward, noter
-    watching.append(noter)
-    try:
-        with frame_hidden():
-            made = function(*args, **kwargs)
-    except Exception:  # whatever it is: the function does the same with the tensors, and raises its error
-        made = None
-    finally:
-        watching.remove(noter)
-        warnings.warn, state.forward = warn, before
-    return made
 
 
 # --- installing -------------------------------------------------------------------------------------------------------
@@ -473,6 +431,9 @@ def install(layout, eager):
     code = translated.load(*part(layout))
     nothing = Packed(Known(hash=-1))
     words = Words(slow=marks.not_answered, eager=eager, classes=tuple(marks.methods), learn=learn, uses=(), known=())
+    words.generator, words.next_keys = default_generator, default_generator.next_keys
+    words.apply_natively, words.apply = tensor._native, _apply
+    words.change, words.change_anew = gate.native_change(), gate.change_anew
     words.begin_tuple, words.begin_list, words.begin_slice, words.end = _MARKS
     packed = Packed(words)
     first = offset_of(Words, "known") // 8

@@ -12,7 +12,6 @@ from types import FunctionType
 import numpy as np
 
 from ...compiler.dtypes import ALL
-from ...compiler.ops.arithmetic import mul
 from ...compiler.ops.view import clone
 from ...compiler.translate.kinds import I64, Address, Bool, Function, Maybe, Object, Struct, Tuple
 from ...compiler.translate.language import address_of, cast, load_at, local_array, native, require
@@ -46,7 +45,7 @@ class Words(Struct):
     again_in_flight: Function((Address,), Maybe(Object))  # the same in the call that native code has in flight
     no_attributes: Object
     modes: Object
-    factor: Object
+    with_factor: Tuple  # ops of such methods that take one
     alpha: Object  # the name of the keyword
     copy: Object
     array_types: Tuple
@@ -71,7 +70,7 @@ def called(place: I64, x: Object, arguments: Address, n: I64, names: Maybe(Objec
             elif names is None:
                 return changed(op, x, (x, other))
             elif has_factor(kind, cast(Tuple, names), other, cast(Object, load_at(Address, arguments, 1))):
-                return changed_with_factor(op, x, other, cast(Object, load_at(Address, arguments, 1)))
+                return changed_with_factor(place, x, other, cast(Object, load_at(Address, arguments, 1)))
     return in_python(WORDS.functions[place], x, arguments, n, names)
 
 
@@ -107,11 +106,10 @@ def changed_elsewhere(op: Object, x: Object, operands: Tuple) -> Object:
 
 
 @native()
-def changed_with_factor(op: Object, x: Object, other: Object, factor: Object) -> Object:
+def changed_with_factor(place: I64, x: Object, other: Object, factor: Object) -> Object:
     if as_double(factor) == 1.0:
-        return changed(op, x, (x, other))
-    product = call_with(WORDS.factor, (other, factor), None)
-    return changed(op, x, (x, product))
+        return changed(WORDS.ops[place], x, (x, other))
+    return changed(WORDS.with_factor[place], x, (x, other, factor))
 
 
 @native()
@@ -213,10 +211,8 @@ def install(layout):
         return
     functions.update((name, marks.in_python(name)) for name in own)
     code = translated.load(*part(layout))
-    words = Words(
-        classes=tuple(marks.methods), functions=tuple(functions.values()), modes=state, factor=mul, copy=clone
-    )
-    words.ops, words.kinds = zip(*[marks.changing[name] for name in own])
+    words = Words(classes=tuple(marks.methods), functions=tuple(functions.values()), modes=state, copy=clone)
+    words.ops, words.kinds, words.with_factor = zip(*[marks.changing[name] for name in own])
     words.alpha = sys.intern("alpha")
     words.eagerly, words.anew = gate.native_change(), gate.change_anew
     words.again_in_flight, words.no_attributes = objects.address_of("inplace_again_in_flight"), {}

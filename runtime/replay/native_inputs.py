@@ -108,7 +108,8 @@ def _require_own_number(f, x, turned, tensors):
 
 def _copied(module, layout):
     """copied(words, tensor, argument): a tensor with a copy of what is in the memory of another, which must be small
-    and as the words of an argument say. The call's copies hold it; none of the tensor may be among them yet."""
+    and as the words of an argument say. The call's copies hold it; none of the tensor may be among them yet, nor may it
+    require gradients, which would not find it."""
     f = Helper(module, "copied", layout, ["tensor", "argument"])
     b = f.b
     _, tensor, argument = b.arguments
@@ -117,6 +118,7 @@ def _copied(module, layout):
     # The copy lies in one run.
     f.require(b.cmp("eq", b.and_(f.load(argument, 24, I64), b.i64(STRIDED)), b.i64(0)))
     f.require_leaf(tensor, f.load(argument, 32))
+    f.require(b.cmp("eq", f.load(tensor, layout.requires_grad), f.word(t.FALSE)))
     array = f.load(tensor, layout.data)
     f.require_type(array, t.ARRAY)
     f.require_place(array, argument)

@@ -42,7 +42,7 @@ from .native_shapes import MetaObject, n_dimensions, size_at
 
 N_CALLS = 1 << 12  # places in the table
 PLACES = 4  # of them a call may stand in, one after the other
-MOST_METHODS = 32
+MOST_METHODS = 34
 USES, USES_BETWEEN = 16, 1 << 12  # of a call that is not known, before it is looked at, and looked at again
 
 

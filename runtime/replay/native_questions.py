@@ -10,6 +10,7 @@ from ...compiler.dtypes import ALL
 from ...compiler.translate.kinds import I64, Address, Object, Struct, Tuple
 from ...compiler.translate.language import address_of, cast, keep, load_at, local_array, native
 from ..code import translated
+from ..code.lasting import keep_for_ever
 from ..code.native_kinds import TensorObject, call_with, new_long
 from ..code.packing import Packed
 from ..eager.eager_words import ArrayObject, as_small, new_object, set_tuple_item
@@ -133,8 +134,8 @@ def install(layout):
     _held.extend((code, packed))
     for name, function in _QUESTIONS.items():
         doc = (now[name].__doc__ or "").encode()
-        _held.append(_GetSet(name.encode(), code.address(function.declaration.name), None, doc, None))
-        new = _new_getter(Tensor, ctypes.addressof(_held[-1]))
+        definition = keep_for_ever(_GetSet(name.encode(), code.address(function.declaration.name), None, doc, None))
+        new = _new_getter(Tensor, ctypes.addressof(definition))
         setattr(Tensor, name, new)
         marks.methods[Tensor][name] = new
     Size.__getitem__ = new_wrapper(Size, native_layout.base_of(tuple, "__getitem__"), code.address("weft_size_item"))

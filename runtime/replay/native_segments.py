@@ -75,14 +75,14 @@ def array_of(f, record, tensors, place):
     return array
 
 
-def clean(f, tensors):
+def clean(f, ended, tensors):
     """At the end of the call: whoever holds a value that was computed in the middle keeps it, and the next call has
     another tensor."""
     b, none, made = f.b, f.word(t.NONE), f.word(t.MADE)
     with b.loop(0, f.word(t.N_MADE, I64), 1) as i:
         record = b.offset(made, i, 8 * t.MADE_WORDS)
         with b.when(b.cmp("ne", f.item(tensors, f.load(record, 0, I64)), none)):
-            f.hand_out(record, f.word(t.ENDED), tensors)
+            f.hand_out(record, b.load(ended, PTR), tensors)
     with b.when(b.cmp("ne", f.word(t.N_FLUSHED, I64), b.i64(0))):
         f.python("PyDict_Clear", [f.word(t.ARRAYS)], "void")
         f.store(b.i64(0), f.words, 8 * t.N_FLUSHED)

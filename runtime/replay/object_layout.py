@@ -14,12 +14,14 @@ from ..state.tensor import LentMemory
 from . import native, native_layout
 
 
-@functools.cache
 def layout_of_objects():
     """That of native.py, with the fields of nodes; None where it is not known."""
     found = native.layout()
-    if found is None:
-        return None
+    return None if found is None else _with_objects(found)
+
+
+@functools.cache
+def _with_objects(found):
     places = found._asdict() | places_of(node.named(node.Node, "AddBackward0"), NODE_FIELDS, "node")
     places |= places_of(node.AccumulateGrad, LEAF_FIELDS, "leaf") | places_of(node.Recording, ("native",), "recording")
     places |= places_of(node.named(FunctionNode, "FBackward"), FUNCTION_FIELDS, "function")

@@ -2,6 +2,7 @@
 
 from itertools import count
 
+from ...compiler.dtypes import float32, float64
 from ...compiler.extent import estimated
 from ...compiler.ops.comparison import cast
 from ...compiler.translate.kinds import offset_of
@@ -12,6 +13,7 @@ from ..eager.eager_planned import derivative_of
 from ..eager.eager_steps import STRIDED, NoSteps
 from ..eager.eager_words import COTANGENT, NO_RESULT, SAVED, SHOWN, WRITEABLE, Derivative, Given, Made
 from ..eager.open_nodes import WAITING
+from ..eager.parts import takes_part
 from ..programs.fused import spend
 from ..programs.open_program import open_derivative
 from ..programs.rules import Rule
@@ -86,6 +88,7 @@ class OpenNodes:
             made=[Made(dtype=x.dtype.numpy, ndim=len(x.shape), shape=cells.address_of(x.shape)) for x in made],
             has_saved=self.has_saved,
             is_open=True,
+            is_of_part=takes_part(plan.op) and len(plan.metas) == 1 and plan.meta.dtype in (float32, float64),
             types=[m.dtype for m in plan.metas],
             **facts,
         )

@@ -1,11 +1,12 @@
 """What stands for a finished usual call in those of its results that have a history.
 
-    EndedCall      its own backward has freed what they were computed from
     ReplayedCall   a backward may still come: what its program reads is kept
     LateNode       the node of such a call where results are used further
 
-All know only what is usually asked of such results: nothing, or one backward pass of all of them, which may be one that
-is differentiated again (usual_gradients.py). To any other question they make the closed Frame that a recorded call
+(Where the call's own backward has freed what they were computed from, it is an EndedCall: usual_ended.py.)
+
+Both know only what is usually asked of such results: nothing, or one backward pass of all of them, which may be one
+that is differentiated again (usual_gradients.py). To any other question they make the closed Frame that a recorded call
 would have left, which knows all answers.
 """
 
@@ -14,8 +15,7 @@ from operator import itemgetter
 
 from ..eager.engine import Sweep
 from ..eager.node import BaseNode, edge_of, next_sequence
-from ..programs.recording import BACKWARD, GRADIENTS
-from ..record.closed import CallNode, _contiguous
+from ..record.closed import CallNode, contiguous
 from ..record.closed_again import are_watched, wanted_edges
 from ..record.frame import Frame
 from ..state.aligned import owner_of
@@ -26,45 +26,6 @@ from .usual_cotangents import accumulate, as_tensors, cotangent_of, has_no_hooks
 from .usual_gradients import free_first, gradients_again, may_be_too_late
 from .usual_outside import KNOWN
 
-
-class EndedCall:
-    """The frame of results whose history their call's own backward has freed."""
-
-    closed = True
-
-    def __init__(self, usual):
-        self.recording, self.expectation, self.step = usual.recording, usual.expectation, usual.entries[-2].step
-        self.freed = [k for again in usual.walks for k in again.walk.freed]
-        self.leaves = [(vid, usual.tensors[vid], 0) for vid in usual.own_leaves if usual.tensors[vid] is not None]
-
-    def _frame_of(self, tensor):
-        frame = Frame(self.recording)
-        frame.step, frame.entered, frame.met_expected = self.step, self.leaves, self.expectation
-        frame.freed = {k for step in frame.steps if step.op in (BACKWARD, GRADIENTS) for k in step.detail.frees}
-        frame.freed.update(self.freed)
-        frame.closed = frame.ends_freed = True
-        tensor._frame = frame
-        return frame
-
-    def node_of(self, tensor):
-        return self._frame_of(tensor).node_of(tensor)
-
-    def edge_of(self, tensor):
-        return self._frame_of(tensor).edge_of(tensor)
-
-    def use_nodes(self, tensor):
-        self._frame_of(tensor).use_nodes(tensor)
-
-    def leave(self, tensor):
-        self._frame_of(tensor).leave(tensor)
-
-    def backward_outside(self, *_):
-        return False
-
-    def gradients_outside(self, *_):
-        return None
-
-
 NO_EDGES = {}  # of calls whose inputs have no history: nobody changes it
 
 
@@ -72,9 +33,10 @@ class ReplayedCall:
     """The frame of results that a backward may start from. `frame` and `node`: the closed Frame and its CallNode, once
     somebody has asked for more than one backward(). freed: whether that has freed what it reads; the results that it
     went from, as a tuple, if these are not all; the indices of the steps that are freed, as a frozenset, if another
-    backward may come: of some results there was one, or another call has freed them. late: a weak reference to its
-    node before that. again: (call, cotangents, numbers of the gradients) if it has differentiated another one;
-    n_derived: how many have differentiated this one, or one of those that have."""
+    backward may come: of some results there was one, or another call has freed them. arrays: the memory of `inputs`,
+    then what was computed before values were read. late: a weak reference to its node before that. again: (call,
+    cotangents, numbers of the gradients) if it has differentiated another one; n_derived: how many have differentiated
+    this one, or one of those that have. inputs: None where a tensor was let go of, since all was freed."""
 
     closed = True
 
@@ -83,12 +45,13 @@ class ReplayedCall:
         "late", "again", "edges", "n_derived", "__weakref__",
     )  # fmt: skip
 
-    def __init__(self, outside, tensors):
-        """Of a call whose program is about to run, and whose values are these tensors."""
+    def __init__(self, outside, tensors, made=()):
+        """Of a call whose program is about to run, and whose values are these tensors. made: number -> the array of
+        what was computed before values were read in the middle."""
         self.outside, self.frame, self.node, self.freed, self.again = outside, None, None, False, None
         self.late, self.n_derived = None, 0
         self.inputs = tuple([tensors[vid] for vid in outside.inside])
-        self.arrays = tuple([tensor._data for tensor in self.inputs])
+        self.arrays = (*[tensor._data for tensor in self.inputs], *[made[vid] for vid in outside.computed])
         self.kept = tuple([_storage(tensors[vid]) for vid in outside.kept])
         # Their history may be another one when a backward comes.
         edges = {k: edge_of(self.inputs[place]) for k, place in outside.inner if self.inputs[place].has_history}
@@ -228,6 +191,10 @@ class ReplayedCall:
         if self.again is not None:
             free_first(self)
         self.freed, self.outputs, self.arrays, self.again = after, (), (), None
+        if after is True or len(after) == len(self.outside.needed.differentiable):
+            # Of all that differs from call to call results keep leaves alive, as in eager mode.
+            kept = {place for k, place in self.outside.inner if k not in self.edges}
+            self.inputs = tuple([t if place in kept else None for place, t in enumerate(self.inputs)])
 
     def free_from(self, present):
         """The same of one from these results."""
@@ -259,7 +226,7 @@ class ReplayedCall:
             return None
         native = self.outside.native
         if native is not None and not create_graph:
-            arrays = [_contiguous(c) for c in cotangents]
+            arrays = [contiguous(c) for c in cotangents]
             found = native.cotangents(self, arrays)
             if found is not None:
                 return found
@@ -267,7 +234,7 @@ class ReplayedCall:
             return None
         if create_graph:
             return None if are_watched(node.edges) else gradients_again(self, list(cotangents), wanted_edges(node))
-        return self._run(self.outside.needed.differentiable, [_contiguous(c) for c in cotangents])
+        return self._run(self.outside.needed.differentiable, [contiguous(c) for c in cotangents])
 
     def _cotangents_from_some(self, cotangents, retain_graph):
         """The same of some of the results."""
@@ -278,7 +245,7 @@ class ReplayedCall:
             return None
         if self.again is not None and type(after) is frozenset and not retain_graph:
             return None  # what that frees of the other one is known of all results
-        return self._run(present, [_contiguous(c) for c in given.values()])
+        return self._run(present, [contiguous(c) for c in given.values()])
 
     def present(self, cotangents):
         """The numbers of the results that a cotangent has arrived at."""
@@ -369,13 +336,13 @@ class ReplayedCall:
         watched, inside, kept = self.versions
         entered = [
             *zip(outside.expectation.numbers, outside.watched, watched),
-            *zip(outside.inside, self.inputs, inside),
+            *[one for one in zip(outside.inside, self.inputs, inside) if one[1] is not None],
         ]
         frame.entered = [
             (v, t, -1 if v in frame.overwritten else version) for v, t, version in sorted(entered, key=itemgetter(0))
         ]
         frame.outer_edges = {v: outside.edge(self, k) for k, v in enumerate(outside.reached)}
-        arrays = zip((*outside.inside, *outside.needed.live), (*self.arrays, *self.outputs))
+        arrays = zip((*outside.inside, *outside.computed, *outside.needed.live), (*self.arrays, *self.outputs))
         frame.arrays = outside.expectation.known | dict(arrays)
         frame.arrays |= {new: frame.arrays.get(origin) for new, origin in frame.same.items()}
         frame.saved, frame.closed = list(self.outputs[outside.n_live :]), True
@@ -395,6 +362,7 @@ class ReplayedCall:
         if not self._is_done():
             node.freed_steps = set(self.freed or ())
         else:
+            node.gone = [v for v, t in zip(outside.inside, self.inputs) if t is None]
             node.present = outside.needed.differentiable if self.freed is True else self.freed
             CallNode.release(node)
         return frame
@@ -468,6 +436,11 @@ def run_in_sweep(node, cotangents, retain_graph):
         # The call goes on adding to what has arrived there.
         if node.edges[k][0] in state.sweep.pending:
             return None
+    native = call.outside.native
+    if native is not None and state.frame is None and not watching:
+        found = native.in_sweep(call, cotangents, retain_graph)
+        if found is not None:
+            return found
     found = call.cotangents_of_leaves(node, cotangents, False, retain_graph)
     if found is not None and not retain_graph:
         if node.n_outputs == 1:

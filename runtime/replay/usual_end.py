@@ -11,12 +11,25 @@ from ..state.modes import state
 from ..state.references import PICKED, counts_of_picked, held
 from ..state.tensor import pending_tensor
 from . import finished_calls, finished_tables
-from .usual_calls import EndedCall, ReplayedCall
+from .usual_calls import ReplayedCall
+from .usual_ended import EndedCall
 from .usual_outside import set_native_backward, set_native_end
 
 _ENDED_BEFORE_NATIVE = 2
+_learn_from_error = None
+_OFTEN, _FEW = 8, 64  # one of so many calls, of so many at least, raises
 set_native_backward(finished_tables.take_over)
 set_native_end(finished_tables.end_natively)
+
+
+def set_learning_from_errors(function):
+    """What learns from a Frame that an exception has ended, and the structure and types of its arguments."""
+    global _learn_from_error
+    _learn_from_error = function
+
+
+def raise_often(recording):
+    return _OFTEN * recording.n_raised > max(recording.calls, _FEW)
 
 
 def picker(numbers):
@@ -122,8 +135,8 @@ class Ending:
             return None  # the function has returned before, and what comes in later is not there
         if self.outside is not None:
             self._count_ended()
-            return ReplayedCall(self.outside, self.tensors)
-        return EndedCall(self) if self._ends_differ else self.ended
+            return ReplayedCall(self.outside, self.tensors, self.arrays)
+        return EndedCall(self, self.ended.changed) if self._ends_differ else self.ended
 
     def _count_ended(self):
         """The first calls are ended in Python: most functions are not called often. So are all in which Python has
@@ -180,9 +193,19 @@ class Ending:
         self._forget()
         self.landed = False
 
-    @staticmethod
-    def _close_after_error(error):
+    def _close_after_error(self, error):
+        """Of a call that native code has begun with this frame, and that an exception ends."""
         close_after_error(state.frame, error)
+        ended = self.ended_by()
+        self.make_ready()
+        recording = self.recording
+        recording.n_raised += 1
+        if self.outside is not None and self.segments and raise_often(recording):
+            # Python ends such calls, which takes longer than most of them do in eager mode.
+            recording.replays = [replay for replay in recording.replays if replay is not self]
+            self._take()  # for good
+        if isinstance(ended, Frame) and isinstance(error, Exception):
+            _learn_from_error(ended, self.structure, self.argument_types)
 
     def _run(self, ended):
         """Whether the call is at its end with the same results alive as usual, and the program has computed them."""
@@ -196,7 +219,8 @@ class Ending:
             # An index was out of range; nothing was written. A Frame finds out which.
             self.flight = None
             return False
-        self.outputs += outputs
+        if self.outside is not None:
+            self.outputs += outputs  # until `ended` has them
         for vid, array in zip(self.needed.live, outputs):
             tensor, meta = self.tensors[vid], self.metas[vid]
             tensor._data = array

@@ -166,9 +166,8 @@ def _entry(frame, step, fresh, turned):
         if root == step.first:
             root = frame.roots[step.first]
     for vid, key in fresh:
-        # Not what comes in without being used, nor leaves whose gradients would have to be followed, but for arguments.
-        if vid not in step.operands or not is_leaf(key) or key[2] and vid not in turned:
-            reason = "a tensor that is new in every call has a history or requires gradients"
+        if vid not in step.operands or not is_leaf(key):
+            reason = "a tensor that is new in every call has a history, or is not used where it comes in"
             raise NotReplayed(reason, step.line)
     entry = Entry(step, tuple((vid, step.operands.index(vid), key) for vid, key in fresh), root, usual)
     entry.turned = {vid: turned[vid] for vid, _ in fresh if vid in turned}
@@ -181,15 +180,16 @@ def is_leaf(key):
 
 
 def turned_arguments(frame, entries, needed):
-    """position -> numbers of the arguments that become leaves there which require gradients."""
+    """position -> numbers of the tensors from outside that become leaves there which require gradients."""
     metas, found = frame.step.metas_so_far(), {}
+    used_again = [one for one in frame.turned.values() if one.after is not None]
     for one in frame.turned.values():
-        if one.after is not None and metas[one.after].requires_grad:
+        if one.after is None or metas[one.after].requires_grad:
             found.setdefault(sum(e.step.depth <= one.step.depth for e in entries), []).append(one.before)
     changes = [e.change for e in entries if e.change is not None]
     if found and any(not change.is_made and change.target is None for change in changes):
         raise NotReplayed("an argument becomes a leaf, and one is changed in place", frame.step.line)
-    if found and needed.differentiable:
+    if used_again and needed.differentiable:
         raise NotReplayed(
             "an argument becomes a leaf, and a result that requires gradients may lead there", frame.step.line
         )

@@ -21,13 +21,13 @@ class GradientProgram:
     own depend on. gradients: numbers of what it gives, None where there is none. again: how such gradients are found
     where this cannot.
 
-    outside, tensors, outputs, numbers: what native code ends such a call with (finished_calls.py), of one call at a
-    time, while the lock is held.
+    outside, tensors, arrays, outputs, numbers: what native code ends such a call with (finished_calls.py), of one call
+    at a time, while the lock is held.
     """
 
     __slots__ = (
         "again", "outside", "given", "gradients", "numbers", "tensors", "outputs", "metas", "places", "run_on", "lock",
-        "native",
+        "native", "arrays",
     )  # fmt: skip
 
     def __init__(self, made, given, n_cotangents, found):
@@ -35,7 +35,7 @@ class GradientProgram:
         self.gradients = [None if x is None else x._vid for x in found]
         outside, program, n = made.outside, made.outside.program, len(made.inputs)
         self.metas = outside.step.metas_so_far()
-        self.tensors, self.outputs = [None] * len(self.metas), []
+        self.tensors, self.outputs, self.arrays = [None] * len(self.metas), [], {}
         self.places = {v: _place(made.inputs[v]._data) for v in {*program.inputs, *range(n - n_cotangents, n)}}
         self.run_on = own_run(program, self.numbers, {}, range(len(program.inputs)))
         self.lock, self.native = threading.Lock(), outside.native_end(self, self._open)

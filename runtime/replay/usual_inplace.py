@@ -82,7 +82,8 @@ class Change:
         """Before a Frame does all of it anew."""
         tensors = call.tensors
         target = tensors[self.new]
-        target._storage.version -= not self.is_silent
+        if not self.is_silent:
+            target._storage.version -= 1
         if self.is_made:
             meta = call.metas[self.old]
             tensors[self.old], tensors[self.new] = target, None

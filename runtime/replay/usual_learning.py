@@ -4,10 +4,13 @@ A recording remembers its last calls: where they ended and which tensors they me
 a UsualFrame. Calls that differ in turn (two models, both outcomes of an `if`) get one each.
 """
 
+from ..eager.node import AccumulateGrad
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..record.expectation import Expectation, Met
+from ..record.frame_inputs import reads_shown
 from ..state.tensor import Tensor
 from . import frame_usual, native_making
+from .usual_end import raise_often, set_learning_from_errors
 from .usual_entries import NotReplayed, entries_of, is_leaf
 
 _MAX_MEMORIES = 24
@@ -53,6 +56,9 @@ def usual_frame(frame, structure, types):
         recording.postponed = True
         return None
     return _add(frame, key, stable, structure, types)
+
+
+set_learning_from_errors(usual_frame)
 
 
 def stable_of(recording, end, lasting):
@@ -105,6 +111,10 @@ def reason_against(frame):
 _CONDITIONS = (
     ("the call failed", lambda frame: frame.failed),
     ("a part of it ran outside its program (see above)", lambda frame: frame.noted),
+    (
+        "a leaf that had been used was frozen, or changed its flags otherwise",
+        lambda frame: any(edge and isinstance(edge[0], AccumulateGrad) for edge in frame.outer_edges.values()),
+    ),
     ("gradients pass through nodes, in a way that steps do not say", lambda frame: None in frame.walks),
     (
         "gradients pass through nodes, and a result has some of them: it requires gradients or has hooks",
@@ -113,13 +123,13 @@ _CONDITIONS = (
     ("gradients pass through nodes", lambda frame: frame.hooked and not frame.walks),
     (
         "a tensor that requires gradients, or was made in the call, has memory that a NumPy array shows too",
-        lambda frame: frame.held_copies,
+        reads_shown,
     ),
     ("there are too many paths", lambda frame: frame.full),
     ("a value was needed in the middle of it", lambda frame: frame.flushed_at_close and not frame.flushes),
     (
-        "a value was read in the middle of it, and a result requires gradients",
-        lambda frame: frame.flushes and frame.needed.differentiable,
+        "many of its calls raise, after a value was read in the middle and with results that require gradients",
+        lambda frame: frame.flushes and frame.needed.differentiable and raise_often(frame.recording),
     ),
     ("a tensor with a history was changed in place", lambda frame: frame.outer_edges),
 )

@@ -1,6 +1,9 @@
 """Leaves made inside a usual call (frame_leaves.py): a tensor of the call goes from one number to the next, and an
 argument comes in anew where it is used next."""
 
+from itertools import repeat
+from operator import is_
+
 from ..record import frame_leaves
 from ..state.modes import state
 from ..state.references import held
@@ -55,17 +58,28 @@ class NewLeaf:
 
 
 class MakesLeaves:
-    """The part of a UsualFrame that makes leaves. turned: position -> numbers of the arguments that become leaves there
-    which require gradients."""
+    """The part of a UsualFrame that makes leaves. turned: position -> numbers of the tensors from outside that become
+    leaves there which require gradients."""
 
     def turn(self, tensor):
         """A tensor from outside is about to become a leaf."""
+        if not self.working and not self._has_met(tensor):
+            return  # made in the call, or unknown to it: it comes in as the leaf that it is then
         numbers = () if self.working else self.turned.get(self.position.value, ())
         if not any(self.tensors[k] is tensor for k in numbers):
             (self.onlooker if self.working else self.depart()).turn(tensor)
 
+    def forget(self, tensor):
+        """A tensor from outside is about to be none that requires gradients, or to change otherwise."""
+        if self.working or self._has_met(tensor):
+            (self.onlooker if self.working else self.depart()).forget(tensor)
+
+    def _has_met(self, tensor):
+        """Whether a tensor is one of the call, or one that it expects."""
+        return any(map(is_, self.tensors, repeat(tensor)))
+
     def turned_so_far(self):
-        """(position, argument) of those that have become leaves: nothing else can have turned them."""
+        """(position, tensor) of those that have become leaves: nothing else can have turned them."""
         pairs = [(k, self.tensors[vid]) for k, numbers in self.turned.items() for vid in numbers]
         return [(k, tensor) for k, tensor in pairs if k <= self.position.value and tensor._requires_grad]
 

@@ -1,13 +1,18 @@
 """What all calls of a usual call's kind have in common about a backward that comes after the call."""
 
 from ..eager.node import edge_of, leaf_edge
+from ..programs.recording import UPDATE
 from ..record import frame_autograd
 from ..record.closed_again import of_first
 from .usual_entries import NotReplayed
 
 COTANGENT, OUTPUT, ARRAY, KNOWN = range(4)
 _IN_CALLS = "freed", "overwritten", "versioned", "changed_leaves", "changed_metas", "same"
+_WHERE_IT_WAS_READ = "flushed_at_close", "first_pending_at_close"
 _MOST_ASKED_SINGLY = 16  # results of which it is found out what a backward from each alone frees
+_CHANGED_AROUND_A_READ = (
+    "a value was read in the middle of it, and what a backward after the call reads was changed in place before"
+)
 _native_backward = _native_end = None
 
 
@@ -28,6 +33,7 @@ class OutsideBackward:
     """What is the same in all calls of a UsualFrame about a backward that comes after the call.
 
     inside: numbers of the tensors that differ from call to call (arguments, and what is made anew each time).
+    computed: numbers of what is computed before values are read in the middle of the call.
     watched: tensors from outside that are the same in every call, whose versions a backward compares.
     reached: numbers of the leaves that get gradients. kept: numbers of results that a backward reads where they are.
     """
@@ -38,8 +44,11 @@ class OutsideBackward:
         self.needed, self.recording, self.step = usual.needed, frame.recording, frame.step
         self.program, self.expectation = usual.program, usual.expectation
         self.inside = [*range(usual.n_tensors), *usual.fresh]
+        self.computed = [vid for segment in usual.segments for vid in segment.made]
         meta = usual.program.meta
-        self.reached, self.kept, self.n_live = meta["reached"], meta["kept"], meta["n_live"]
+        self.reached, self.n_live = meta["reached"], meta["n_live"]
+        # What a change in place has computed has no tensor, and nobody can change it.
+        self.kept = [vid for vid in meta["kept"] if usual.tensors[vid] is not None]
         expected = dict(zip(usual.expectation.numbers, usual.expectation.tensors))
         self.watched = list(expected.values())
         self.leaves = [expected.get(vid, frame.changed_leaves.get(vid)) for vid in self.reached]
@@ -48,11 +57,9 @@ class OutsideBackward:
         # Positions among the reached, and among those inside, of tensors that may have a history.
         self.inner = [(k, self.places[vid]) for k, vid in enumerate(self.reached) if self.leaves[k] is None]
         self.summed = tuple(k for k, v in enumerate(self.reached) if v in meta["summed"])
-        self.constant = {
-            name: getattr(frame, name)
-            for name in ("freed", "overwritten", "roots", "versioned", "changed_leaves", "changed_metas", "same")
-        }
+        self.constant = {name: getattr(frame, name) for name in (*_IN_CALLS, *_WHERE_IT_WAS_READ, "roots")}
         read = frame_autograd.read_by_backward(frame, self.needed.differentiable)
+        self._check_changes(usual, {v for k in read for v in (k, frame.roots.get(k, k))})
         self._check_leaves(frame, expected)
         if len({id(leaf) for leaf in self.leaves if leaf is not None}) < len(self.leaves) - self.leaves.count(None):
             raise NotReplayed("gradients reach a leaf by its values from before and after a change", self.step.line)
@@ -75,6 +82,18 @@ class OutsideBackward:
     def is_plain(self):
         """Whether a backward finds all that it reads as it was, and nothing but leaves from outside gets a gradient."""
         return self.is_unchanged and not self.is_changing and not any(self.constant[name] for name in _IN_CALLS)
+
+    def _check_changes(self, usual, read):
+        """What is computed before a read in the middle is kept as it was then."""
+        changed = set()
+        for entry in usual.entries[: usual.segments[-1].position] if usual.segments else ():
+            if entry.op is UPDATE:
+                changed.update(entry.operands, entry.numbers)
+            if entry.change is not None:
+                changed.update((entry.change.old, entry.change.new, entry.change.given, *entry.change.shown))
+        changed.update(change.old for change in usual.changes if change.old in self.computed)
+        if not changed.isdisjoint(read.union(self.kept)):
+            raise NotReplayed(_CHANGED_AROUND_A_READ, self.step.line)
 
     def _check_leaves(self, frame, expected):
         known = {id(tensor) for tensor in expected.values()}
@@ -162,6 +181,8 @@ class OutsideBackward:
         k = self.constant["same"].get(k, k)
         if k in self.needed.live:
             return OUTPUT, self.needed.live.index(k)
+        if k in self.computed:
+            return ARRAY, len(self.inside) + self.computed.index(k)
         return (ARRAY, self.places[k]) if k in self.places else (KNOWN, self.expectation.known[k])
 
     @staticmethod

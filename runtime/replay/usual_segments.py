@@ -114,6 +114,15 @@ def segments_of(frame, entries, roots):
     return found, _pending(entries[begin:])
 
 
+def begins_of_backward(usual, needed, known):
+    """Numbers of further values that a backward after the call may begin at: what was computed before a read in the
+    middle, and has a history. Whoever holds others of them than usual asks for another backward."""
+    if not needed.differentiable:
+        return []
+    made = dict.fromkeys(vid for segment in usual.segments for vid in segment.made)
+    return [vid for vid in made if usual.metas[vid].history and vid not in known]
+
+
 def _pending(entries):
     """Numbers under which values that entries make can be held after the last of them."""
     numbers = []

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ...compiler.ops.parts import PARTS_AT
 from ...compiler.ops.view import data
 from ..programs.places import Place
-from ..record.frame_views import detached_above, evaluate_view, made_like
+from ..record.frame_views import detached_above, evaluate_view, made_like, shown_again
 from ..state.storage import is_apart
 from ..state.tensor import pending_tensor
 from .native_views import ABOVE_FIRST, ABOVE_NONE, ABOVE_ROOT
@@ -38,9 +38,9 @@ class GivenViews:
 
     def __init__(self, last_step, numbers, roots):
         steps = {step.first: step for step in last_step.path() if step.metas}
-        self.rows = []
+        self.rows, again = [], shown_again(last_step)
         for vid in numbers:
-            root, apart = roots[vid], detached_above(last_step, roots[vid], vid)
+            root, apart = roots[vid], detached_above(last_step, roots[vid], vid, again)
             above = ABOVE_ROOT if apart is None else ABOVE_NONE
             if apart != vid and apart in numbers:
                 above = ABOVE_FIRST + apart

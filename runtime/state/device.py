@@ -84,10 +84,8 @@ _known = {}
 CPU = device("cpu")
 
 
-_HINTS = {"cuda": ". A function of arrays can be exported for a GPU: weft.export_ptx"}
-
-
 _gpu_there, _gpu_count = later("runtime.gpu.memory:gpu_there"), later("runtime.gpu.memory:gpu_count")
+_why_no_gpu = later("runtime.gpu.memory:why_none")
 
 
 def gpu_given(function, given):
@@ -111,7 +109,10 @@ def require_cpu(function, given):
             f"{function}: for the CPU only, got {str(wanted)!r}; make it there and copy it with .to({str(wanted)!r})"
         )
     if wanted.type != "cpu":
+        is_cuda = wanted.type == "cuda"
         raise RuntimeError(
-            f"{function}: weft computes on the CPU, got {str(wanted)!r}; leave the device out, or choose it as in "
-            f'device = "cuda" if weft.cuda.is_available() else "cpu"{_HINTS.get(wanted.type, "")}'
+            f"{function}: weft computes on the CPU, got {str(wanted)!r}"
+            + (f" ({_why_no_gpu()})" if is_cuda else "")
+            + '; leave the device out, or choose it as in device = "cuda" if weft.cuda.is_available() else "cpu"'
+            + (". A function of arrays can be exported for a GPU: weft.export_ptx" if is_cuda else "")
         )

@@ -13,8 +13,8 @@ class OutOfMemoryError(RuntimeError):
 
 
 def is_elsewhere(tensor):
-    """Whether its memory is another device's, which `_meta` knows."""
-    return tensor._data is None and tensor._frame is None and tensor.has_array
+    """Whether its memory is another device's, which `_meta` knows. What stands in for a tensor (noting.py) has none."""
+    return tensor._data is None and getattr(tensor, "_frame", tensor) is None and tensor.has_array
 
 
 def any_elsewhere(operands):

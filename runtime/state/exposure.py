@@ -100,6 +100,7 @@ class Copies:
     def __init__(self):
         self.copies = {}  # id of a tensor -> (the tensor, a tensor with a copy of what an op has read)
         self.held_copies = {}  # number of a value -> the copy that programs read in place of its array
+        self.lent = {}  # number of a value of the call that NumPy shows since -> how many steps came before that
 
     def copy_of(self, tensor):
         """A tensor with what is in an exposed tensor's memory now, in its place; itself if that cannot be, because

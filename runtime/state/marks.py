@@ -161,7 +161,7 @@ ALONE, PLAIN, WITH_FACTOR, COPY = range(4)  # what a method takes: nothing; an o
 # tensor, and which do nothing else: name -> whether one refuses a result that is no view (replay/native_methods.py).
 by_shape = {}
 # Methods that make x op(x) or op(x, other), the other times `alpha` if that is given, or that copy; and do nothing
-# else: name -> (op, what it takes) (replay/native_in_place.py).
+# else: name -> (op, what it takes, the op that takes a factor or None) (replay/native_in_place.py).
 changing = {}
 by_key = []  # functions in Python that do what x[key] and x[key] = value do (replay/native_keys.py)
 keys_held = []  # what native code reads of keys, once it does
@@ -178,6 +178,12 @@ def not_answered(*_):
 
 
 answer = not_answered  # (place, args, kwargs) -> the result of a call that is known, or None
+
+
+def of_numbers(*functions):
+    """Of plain arguments these functions make a new tensor that depends on nothing else; and what wraps them."""
+    for function in functions:
+        function.is_of_numbers = True
 
 
 def place_of(function):

@@ -1,11 +1,13 @@
 """The random generators: a seed and a count of calls. What a call draws depends on these two numbers alone."""
 
 import os
+from contextlib import suppress
 from math import prod
 
 import numpy as np
 
 from ...compiler import dtypes
+from ...compiler.later import later
 from ...compiler.ops.arithmetic import floor, mul
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.complex_numbers import complex_
@@ -22,9 +24,13 @@ _HALF_BITS = {dtypes.float16: 11, dtypes.bfloat16: 8}
 _NUMBERS = (float, int)
 _NOT_READY = (), 0, 0  # keys that were made before they are asked for, the draw of the first, and their seed
 _ONE_BY_ONE = 8  # draws after which a seed is likely to have many more
-_KEYS_AT_ONCE = 64  # which take as long as a dozen one by one
+_KEYS_AT_ONCE, _MOST_KEYS = 64, 1024  # 64 take as long as a dozen one by one; as many as there were, then, up to 1024
 _MOST_AT_ONCE = 1 << 12  # elements: of more the steps take longer than the calls
 _LOWEST, _END = -(1 << 63), 1 << 64
+
+
+class DrawnLater(int):
+    """Stands for the key of the draw of this number in a call that is only looked at (replay/native_functions.py)."""
 
 
 class Generator:
@@ -59,6 +65,11 @@ class Generator:
         return self._seed
 
     def next_key(self):
+        call = self._calls
+        keys, start, seed = self._ready
+        if 0 <= call - start < len(keys) and seed == self._seed:
+            self._calls = call + 1
+            return keys[call - start]
         return self.next_keys(1)[0]
 
     def next_keys(self, n):
@@ -72,7 +83,7 @@ class Generator:
         seed = self._seed
         if first < _ONE_BY_ONE:
             return tuple([call_key(seed, call) for call in range(first, first + n)])
-        keys = call_keys(seed, first, max(n, _KEYS_AT_ONCE))
+        keys = call_keys(seed, first, max(n, _KEYS_AT_ONCE, min(first, _MOST_KEYS)))
         self._ready = keys, first, seed
         return keys[:n]
 
@@ -132,18 +143,30 @@ def _require_continuous(what, dtype):
         )
 
 
+def keys_for(drawn, generator):
+    """The keys of what a `Drawn` draws."""
+    generator = generator or default_generator
+    return (generator.next_key(),) if drawn.n_draws == 1 else generator.next_keys(drawn.n_draws)
+
+
+def at_once(n_elements):
+    """Whether so many are drawn and made into what is asked for in one step of eager mode."""
+    return 0 < n_elements <= _MOST_AT_ONCE
+
+
 def draw(drawn, numbers, shape, dtype, generator=None, type=None):
     """What a `Drawn` makes of draws and numbers, in a type if it asks for one. The draws are of this shape and of
     float32 or float64."""
     given = {"shape": shape, "dtype": dtype} if type is None else {"shape": shape, "dtype": dtype, "type": type}
-    keys = (generator or default_generator).next_keys(drawn.n_draws)
+    keys = keys_for(drawn, generator)
     # Native code knows only what was done here before, and nothing of calls that are recorded.
     out = tensor._native(drawn.op, keys + numbers, given)
     if out is not None:
         return out
     shape = given["shape"] = tuple(shape)
     # A compiled call records the draws one by one, and of many elements each step is a program.
-    if state.frame is None and not watching and 0 < prod(shape) <= _MOST_AT_ONCE:
+    is_seen = watching and keys[0].__class__ is not DrawnLater
+    if state.frame is None and not is_seen and at_once(prod(shape)):
         return _apply(drawn.op, keys + numbers, given)
     draws = [_apply(uniform_op, (key,), {"shape": shape, "dtype": dtype}) for key in keys]
     return drawn.rule(*draws, *numbers) if type is None else drawn.rule(*draws, *numbers, type=type)
@@ -181,12 +204,43 @@ def between(shape, dtype, low, high, generator=None):
 
 
 _MANY = 1 << 13  # draws, from which sorting numbers pays that hold draw and position
+# Our own sorting takes a tenth of NumPy's time for a million, and half for a few. Loading it takes some milliseconds,
+# as NumPy does for so many draws; a call counts as some more.
+_OF_LOADING, _OF_A_CALL = 1 << 18, 1 << 9
+_sorted = [0]  # draws so far
+_argsort = later("compiler.ops.ordering:argsort")
+_draw_order = later("runtime.code.kernels:draw_order")
 
 
 def permutation(n, generator=None):
-    """A random order of 0 ... n-1 as an int64 NumPy array: positions sorted by a 53-bit draw each."""
-    draws = uniform((n,), dtypes.float64, generator).array
-    return order_of(draws) if n < _MANY else order_of_many(draws)
+    """A random order of 0 ... n-1 as an int64 NumPy array."""
+    return permuted(n, generator).array
+
+
+def permuted(n, generator=None):
+    """The same as a tensor: positions sorted by a 53-bit draw each."""
+    drawn = uniform((n,), dtypes.float64, generator)
+    _sorted[0] += n + _OF_A_CALL
+    if _sorted[0] >= _OF_LOADING and state.frame is None:
+        with suppress(ModuleNotFoundError):  # there may be no compiler
+            return _argsort(drawn, axis=0, descending=False) if n < _MANY else tensor_of(_in_order(drawn.array))
+    return tensor_of(order_of(drawn.array) if n < _MANY else order_of_many(drawn.array))
+
+
+def _in_order(draws):
+    """Positions sorted by the draws."""
+    order, equal = _draw_order(draws)
+    return _decided(order, draws, equal, np.floor(draws[order[equal]] * 2.0**32))
+
+
+def _decided(order, draws, equal, keys):
+    """The order, after draws that are equal to the next in their first bits, `keys`, which few are, were put in order
+    by their others, then by their positions."""
+    if equal.size:
+        at, first = np.unique(np.concatenate((equal, equal + 1)), return_index=True)
+        found = order[at]
+        order[at] = found[np.lexsort((found, draws[found], np.concatenate((keys, keys))[first]))]
+    return order
 
 
 def order_of(draws):
@@ -213,12 +267,7 @@ def order_of_many(draws):
     equal = [_equal_to_next(keys, some, positions) for some in _stretches(max(n - 1, 1))]
     keys &= positions
     order, (equal, its_keys) = keys.view(np.int64), map(np.concatenate, zip(*equal))
-    if equal.size:
-        # Few are: their other bits decide, then their positions.
-        at, first = np.unique(np.concatenate((equal, equal + 1)), return_index=True)
-        found = order[at]
-        order[at] = found[np.lexsort((found, draws[found], np.concatenate((its_keys, its_keys))[first]))]
-    return order
+    return _decided(order, draws, equal, its_keys)
 
 
 _BELOW_ONE = 1.0 - 2.0**-53

@@ -79,3 +79,24 @@ def _drop_dead(sharers):
             del sharers[k]
     dropping.pop()
     _dropping.release()
+
+
+def check_writable(target):
+    """RuntimeError where writing would change several elements at once, or memory that NumPy says is read-only."""
+    array = target.array
+    if not array.flags.writeable and not _made_writable(target, array):
+        reason = "the NumPy array whose memory the tensor shares is read-only"
+        if shows_twice(array):
+            reason = "more than one element of the written-to tensor refers to a single memory location"
+        raise RuntimeError(
+            f"unsupported operation: {reason}. Please clone() the tensor before performing the operation."
+        )
+
+
+def _made_writable(target, array):
+    """Elements of an expanded tensor, none of them twice: NumPy gives them as read-only as it gives the whole."""
+    base = target._base
+    if base is None or shows_twice(array) or base._data is None or not base._data.flags.writeable:
+        return False
+    array.flags.writeable = True
+    return True

@@ -226,15 +226,15 @@ class Tensor(metaclass=TensorType):
         call: the user may look at any time."""
         if self._storage is not None and self._storage.changes is not None:
             self._storage.expose()  # native code tells this one only
-        lent = _native_lend(self)
-        if lent is not None:
-            return lent
-        if state.frame is not None:
+        made = _native_lend(self, False)
+        if made is None and state.frame is not None:
             state.frame.before_lending(self)
-        lent = LentMemory(self.array)
-        self._share_with(lent)
-        self._storage.expose()
-        return np.asarray(lent)
+            made = _native_lend(self, True) if self.array is self._data else None
+        if made is None:
+            self._share_with(lent := LentMemory(self.array))
+            self._storage.expose()
+            made = np.asarray(lent)
+        return made
 
     @classmethod
     def showing(cls, array):

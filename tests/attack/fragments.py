@@ -49,6 +49,13 @@ LOOKS = (
     "seen.append({x}.detach().numpy())", "seen.append(v.sum().item())", "seen[:] = [{x}.mean().item()]",
 )  # fmt: skip
 GRADIENTS = (
+    "w.requires_grad_(False)\n{t} = {x} * w\nw.requires_grad_(True)",
+    "w.requires_grad_(False)\n{t} = {x} * w\nw.requires_grad_(True)\n({t} * w * v).sum().backward()",
+    "model.requires_grad_(False)\n{t} = model({x} * w)\n{t}.sum().backward()\nmodel.requires_grad_(True)",
+    "v.requires_grad_(calls[0] % 3 > 0)\n{t} = {x} * v\nv.requires_grad_(True)",
+    "{t} = {x} * v\nv.requires_grad_(False)\n{t} = {t} * v\nv.requires_grad_(True)",
+    "model[0].requires_grad_(False)\nloss = model({x} * w).square().sum()\nloss.backward()\noptimizer.step()\n"
+    "model[0].requires_grad_(True)",
     "({x} * {y}).sum().backward()", "{x}.sum().backward(retain_graph=True)", "({x} * w).sum().backward()",
     "w.grad = None", "w.grad, v.grad = None, None", "kept[:1] = [w.grad]", "w.grad.mul_(0.5)", "w.grad.zero_()",
     "with weft.no_grad():\n    w.sub_(0.1 * w.grad)", "w.data.sub_(0.1 * w.grad)", "optimizer.zero_grad()",
@@ -141,7 +148,7 @@ AFTER = (
     "yield peek(rs)", "yield shared([*rs, a, b, s, u, w, n, base])", "kept[0].sum().backward()",
     "kept[-1].sum().backward(retain_graph=True)", "with weft.no_grad():\n    w.mul_(0.9)\n{r}.sum().backward()",
     "s.add_(1.0)\n{r}.sum().backward()", "a.add_(1.0)\n{r}.sum().backward()", "w.data.mul_(0.9)\n{r}.sum().backward()",
-    "ref = weakref.ref({r})\nis_new = {r}.requires_grad and {r}._base is None\ndel r, rs\ngc.collect()\n"
+    "ref = weakref.ref({r})\nis_new = {r}.requires_grad and not {r}._is_view()\ndel r, rs\ngc.collect()\n"
     "yield is_new and ref() is None",
     "array[...] = call",
     "sum((k.sum() for k in flat(kept) if k.requires_grad), weft.zeros(())).backward()",

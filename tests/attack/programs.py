@@ -256,7 +256,7 @@ class RandomAttack:
 class RandomLoop(RandomAttack):
     """The same call many times, with few changes: what is made ready after many calls, and what grows with them."""
 
-    n_turns, n_counted = 120, 40
+    n_turns, n_counted = 140, 30
 
     def calls(self):
         self.restless = 0.0
@@ -264,11 +264,12 @@ class RandomLoop(RandomAttack):
         # What comes late would still be learned where tensors are counted.
         events = {int(k): self.surgery() for k in self.rng.integers(5, 50, int(self.rng.integers(0, 4)))}
         changes = [f"if call == {k}:\n" + "\n".join(_indented(text)) for k, text in events.items()]
-        lines = [*changes, *self.call(plan), f"if call in (79, {79 + self.n_counted}):"]
+        lines = [*changes, *self.call(plan), f"if call in {tuple(range(79, self.n_turns, self.n_counted))}:"]
         lines += ["    kept.clear(), seen.clear(), elsewhere.clear()", "    counted.append(n_alive())"]
         body = _indented("\n".join(lines))
-        # What grows in eager mode too, a history that is never let go, may grow otherwise.
-        growth = f"yield 'tensors more for a call', counted[1] - counted[0] >= {self.n_counted}"
+        # What grows in eager mode too, a history that is never let go, may grow otherwise; what is made ready, once.
+        more = f"min(counted[1] - counted[0], counted[2] - counted[1]) >= {self.n_counted}"
+        growth = f"yield 'tensors more for a call', {more}"
         return ["counted = []", f"for call in range({self.n_turns}):", *body, growth]
 
 
