@@ -1,11 +1,11 @@
 """Keys do the same in native code and in Python, whatever they are (native_keys.py)."""
 
-import gc
 import operator
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
+from leaks import growth
 
 import weft
 from weft.indexing import getitem, setitem
@@ -199,15 +199,13 @@ def test_memory_stays_flat():
         x[2], x[0, 1], x[..., None]
         x[1:3], x[4], x[2, 2] = 1.0, x[5], 3
 
-    for _ in range(1500):  # after a thousand calls there are plans of their own
-        use()
-    gc.collect()
-    before, counts = sys.getallocatedblocks(), [sys.getrefcount(y) for y in (x, None, weft.float32, 0)]
-    for _ in range(2000):
-        use()
-    gc.collect()
-    assert sys.getallocatedblocks() - before < 500
-    assert all(abs(sys.getrefcount(y) - n) < 500 for y, n in zip((x, None, weft.float32, 0), counts))
+    def use_often(times):
+        for _ in range(times):
+            use()
+
+    use_often(1500)  # after a thousand calls there are plans of their own
+    blocks, *references = growth(partial(use_often, 2000), x, None, weft.float32, 0)
+    assert blocks < 500 and all(abs(n) < 500 for n in references)
 
 
 def test_more_keys_than_the_table_holds():

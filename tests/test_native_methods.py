@@ -1,11 +1,11 @@
 """Methods that go to their ops in native code do what their functions in Python do (native_methods.py)."""
 
-import gc
 import inspect
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
+from leaks import growth
 
 import weft
 from weft.runtime.replay import native, native_methods
@@ -229,15 +229,13 @@ def test_nothing_is_kept():
         x.sum(), x.view(2, 6).t().mean(0, keepdim=True), x.size(), x.size(1), x.softmax(dim=-1), x.narrow(0, 1, 2)
         x.sum([0]), x.view([12])
 
-    for _ in range(1500):  # after a thousand calls there are plans of their own
-        use()
-    gc.collect()
-    before, counts = sys.getallocatedblocks(), [sys.getrefcount(y) for y in (x, None, True)]
-    for _ in range(2000):
-        use()
-    gc.collect()
-    assert sys.getallocatedblocks() - before < 500
-    assert all(abs(sys.getrefcount(y) - n) < 500 for y, n in zip((x, None, True), counts))
+    def use_often(times):
+        for _ in range(times):
+            use()
+
+    use_often(1500)  # after a thousand calls there are plans of their own
+    blocks, *references = growth(partial(use_often, 2000), x, None, True)
+    assert blocks < 500 and all(abs(n) < 500 for n in references)
 
 
 def test_many_shapes_and_arguments():

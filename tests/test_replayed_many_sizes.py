@@ -1,10 +1,11 @@
 """Calls of sizes that never come again, replayed by one UsualFrame whose facts follow from the sizes."""
 
-import gc
 import random
-import sys
+from functools import partial
+from itertools import islice
 
 import pytest
+from leaks import growth
 from many_sizes import Twins, batch, infer, n_replayed, needs_native, perceptron, same, sizes, train, values_of
 
 import weft
@@ -219,16 +220,15 @@ def test_memory_stays_flat():
     optimizer = weft.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     step = weft.compile(lambda x, y: train(model, optimizer, x, y))
 
-    def blocks_after(chosen):
-        for n in chosen:
-            step(weft.randn(n, 6), weft.zeros(n, dtype=weft.int64))
-        gc.collect()
-        return sys.getallocatedblocks()
+    chosen = iter(sizes(400, most=2000))
 
-    chosen = sizes(400, most=2000)
-    blocks_after(chosen[:100])
-    before = blocks_after(chosen[100:150])
-    assert blocks_after(chosen[150:]) - before < 300
+    def use(n_sizes):
+        for n in islice(chosen, n_sizes):
+            step(weft.randn(n, 6), weft.zeros(n, dtype=weft.int64))
+
+    use(150)
+    [blocks] = growth(partial(use, 80))
+    assert blocks < 40
     assert n_replayed(step) > 380
 
 

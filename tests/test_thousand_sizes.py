@@ -1,11 +1,12 @@
 """A thousand sizes through one function: at most three programs, flat memory, nothing that runs eagerly."""
 
-import gc
 import random
-import sys
+from functools import partial
+from itertools import islice
 
 import numpy as np
 import pytest
+from leaks import growth
 
 import weft
 from weft import nn
@@ -133,19 +134,17 @@ def test_few_programs_serve_all_sizes(case):
     assert not compiled.breaks and compiled._recordings.n_eager == 0 and not compiled._sizes.refusals
 
 
-def blocks_after(step, sizes, shape_of):
-    for n in sizes:
-        step(*arguments_of(shape_of(n), "perceptron"))
-    gc.collect()
-    return sys.getallocatedblocks()
-
-
 def test_memory_is_flat():
     """What is kept for a size goes with it: of as many sizes more nothing stays."""
     step, compiled = trained(perceptron())
-    sizes = random.Random(1).sample(range(2, 2000), 400)
-    before = blocks_after(step, sizes[:250], CASES["perceptron"][1])
-    after = blocks_after(step, sizes[250:], CASES["perceptron"][1])
+    sizes = iter(random.Random(1).sample(range(2, 2000), 400))
+
+    def use(n_sizes):
+        for n in islice(sizes, n_sizes):
+            step(*arguments_of(CASES["perceptron"][1](n), "perceptron"))
+
+    use(250)
+    [blocks] = growth(partial(use, 50))
     assert len(compiled.recordings) <= 64
     # A recording with its program is hundreds of blocks.
-    assert after - before < 50 * len(sizes[250:])
+    assert blocks < 50 * 50

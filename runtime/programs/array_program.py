@@ -15,7 +15,7 @@ from ...compiler.ops.comparison import cast
 from ...compiler.ops.kinds import is_unknown, number_meta
 from ...compiler.ops.table import Meta
 from . import fused
-from .evaluate import QUIET, as_type, contiguous, enter_quiet, hold_context, leave_quiet
+from .evaluate import as_type, contiguous, quietly
 from .rules import Rule
 from .steps import inner_step
 
@@ -175,16 +175,10 @@ class ArrayProgram:
         return values
 
     def _compute(self, values):
-        if not self.may_warn:
+        if self.may_warn:
+            quietly(self._take_steps, values)
+        else:
             self._take_steps(values)
-            return
-        held = hold_context()
-        token = enter_quiet(QUIET)
-        try:
-            self._take_steps(values)
-        finally:
-            held = hold_context()  # noqa: F841
-            leave_quiet(token)
 
     def _take_steps(self, values):
         for function, take, into, ended in self.steps:

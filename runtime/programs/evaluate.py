@@ -36,33 +36,27 @@ try:
     from numpy._core.umath import _extobj_contextvar, _make_extobj
 
     # np.errstate does the same at four times the cost.
-    QUIET = _make_extobj(divide="ignore", over="ignore", under="ignore", invalid="ignore")
-    enter_quiet, leave_quiet = _extobj_contextvar.set, _extobj_contextvar.reset
+    _QUIET = _make_extobj(divide="ignore", over="ignore", under="ignore", invalid="ignore")
+    _set = _extobj_contextvar.set
 except ImportError:
-    QUIET = {"all": "ignore"}
+    _QUIET = {"all": "ignore"}
 
-    def enter_quiet(settings):
-        """Turn NumPy's floating point warnings off; what it returns is for `leave_quiet`."""
-        return np.seterr(**settings)
-
-    def leave_quiet(before):
-        np.seterr(**before)
-
-
-# Until 3.12 CPython may collect garbage while it changes a context, and reads what it changes without holding it: a
-# callback or finalizer that computes then pulls that away. So whoever enters or leaves holds a copy meanwhile.
-hold_context = copy_context
+    def _set(settings):
+        np.seterr(**settings)
 
 
 def quietly(function, *args, **kwargs):
-    """Call with NumPy's floating point warnings off."""
-    held = hold_context()
-    token = enter_quiet(QUIET)
-    try:
-        return function(*args, **kwargs)
-    finally:
-        held = hold_context()  # noqa: F841
-        leave_quiet(token)
+    """Call with NumPy's floating point warnings off.
+
+    In a context of its own that ends with the call: until 3.12 CPython may collect garbage while it changes a context,
+    and reads what it changes without holding it: a callback or finalizer that computes must not change the same one.
+    """
+    return copy_context().run(_call_quietly, function, args, kwargs)
+
+
+def _call_quietly(function, args, kwargs):
+    _set(_QUIET)
+    return function(*args, **kwargs)
 
 
 def evaluate(op, operands, attributes, operand_types, meta):

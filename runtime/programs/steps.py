@@ -18,13 +18,9 @@ from ..code import kernels
 from ..code.aside import aside
 from ..state.aligned import address_of, is_large, new_array, owned_copy
 from .evaluate import (
-    QUIET,
     contiguous,
-    enter_quiet,
     evaluate,
-    hold_context,
     into_new_memory,
-    leave_quiet,
     needs_wider,
     on_types,
     quietly,
@@ -144,13 +140,7 @@ def _quiet(function):
     """The function without NumPy's floating point warnings, its result in row-major order."""
 
     def run(*arrays):
-        held = hold_context()
-        token = enter_quiet(QUIET)
-        try:
-            out = function(*arrays)
-        finally:
-            held = hold_context()  # noqa: F841
-            leave_quiet(token)
+        out = quietly(function, *arrays)
         return out if out.__class__ is _ndarray and out.flags.c_contiguous else contiguous(out)
 
     return run
