@@ -10,7 +10,7 @@ import pytest
 import weft
 import weft.nn.functional as F
 from weft import kinds
-from weft.runtime.replay import native, native_functions, noting
+from weft.runtime.replay import eager_native, native, native_functions, noting
 from weft.runtime.state import marks
 
 TIMES = 40  # from a dozen or two of equal calls on native code answers
@@ -232,6 +232,107 @@ def test_draws_are_those_of_the_function(name, in_python):
     assert len({repr(values) for _, _, values, *_ in wanted}) > TIMES // 2
     for _ in range(2):
         assert drawn(DRAWS[name]) == wanted
+
+
+GENERATOR_DRAWS = {
+    "rand": lambda x, g: weft.rand(3, 3, generator=g),
+    "randn": lambda x, g: weft.randn((2, 2), dtype=weft.float64, generator=g),
+    "randint": lambda x, g: weft.randint(2, 9, (3,), generator=g),
+    "bernoulli": lambda x, g: weft.bernoulli(x.abs() * 0.1, generator=g),
+    "uniform_": lambda x, g: x.uniform_(-1, 2.0, generator=g),
+    "normal_": lambda x, g: x.normal_(generator=g),
+    "exponential_": lambda x, g: x.exponential_(1.5, generator=g),
+    "random_": lambda x, g: x.random_(3, 9, generator=g),
+    "multinomial": lambda x, g: weft.multinomial(x.abs() + 1, 2, generator=g),
+}
+
+
+def drawn_from(function):
+    """What comes of calls with one generator and another, and with the default one between them."""
+    weft.manual_seed(5)
+    generators = [weft.Generator().manual_seed(k) for k in (1, 2)]
+    x, found = weft.ones(3, 3), []
+    for k in range(3 * TIMES):
+        found.append(function(x, (*generators, None)[k % 3 if k % 5 else 0]).tolist())
+        if k == TIMES:
+            generators[1] = weft.Generator().manual_seed(7)
+    return found, [g.get_state().tolist() for g in (*generators, weft.default_generator)]
+
+
+@pytest.mark.parametrize("name", GENERATOR_DRAWS)
+def test_draws_come_from_the_generator_that_is_given(name, in_python):
+    wanted = in_python(drawn_from, GENERATOR_DRAWS[name])
+    assert len({repr(values) for values in wanted[0]}) > TIMES // 2
+    for _ in range(2):
+        assert drawn_from(GENERATOR_DRAWS[name]) == wanted
+
+
+@pytest.mark.skipif(native.layout() is None, reason="nothing is native here")
+def test_native_code_answers_calls_with_a_generator(monkeypatch):
+    generator = weft.Generator().manual_seed(3)
+
+    def refuse(*_):
+        raise AssertionError("the function was called")
+
+    for _ in range(TIMES):
+        weft.rand(5, 2, generator=generator)
+    wanted = weft.Generator().set_state(generator.get_state())
+    wanted = [weft.rand(2, 5, generator=wanted).reshape(5, 2).tolist() for _ in range(3)]
+    monkeypatch.setattr(weft.creation.random, "uniform", refuse)
+    assert [weft.rand(5, 2, generator=generator).tolist() for _ in range(3)] == wanted
+
+
+def _ops_called(function):
+    before = eager_native.taken("calls_taken")
+    function()
+    return eager_native.taken("calls_taken") - before
+
+
+OF_TENSORS = {
+    "cross": (weft.linalg.cross, (3, 3), 2),
+    "cosine_similarity": (F.cosine_similarity, (3, 4), 2),
+    "normalize": (F.normalize, (3, 4), 1),
+    "cov": (weft.cov, (3, 4), 1),
+}
+
+
+@pytest.mark.skipif(native.layout() is None, reason="nothing is native here")
+@pytest.mark.parametrize("name", OF_TENSORS)
+def test_what_records_nothing_is_one_op(name, in_python):
+    function, shape, n = OF_TENSORS[name]
+    given = [numbers(*shape), numbers(*shape) + 1][:n]
+    wanted = in_python(function, *given)
+    for _ in range(2 * TIMES):
+        assert function(*given).tolist() == wanted.tolist()
+    assert _ops_called(lambda: function(*given)) == 1
+    leaf = given[0].clone().requires_grad_()
+    given[0] = leaf
+    with weft.no_grad():
+        assert _ops_called(lambda: function(*given)) == 1
+    found, in_steps = function(*given), in_python(function, *given)
+    assert (found.tolist(), found.grad_fn.name()) == (wanted.tolist(), in_steps.grad_fn.name())
+    gradients = [weft.autograd.grad(y.sum(), leaf)[0].tolist() for y in (found, in_steps)]
+    assert gradients[0] == gradients[1]
+
+
+def test_parts_of_other_memory_than_was_seen_are_computed_too(in_python):
+    x = numbers(6, 6)
+    for _ in range(2 * TIMES):
+        weft.linalg.cross(x[:3, :3], x[3:, 3:])
+    for a, b in ((x[::2, ::2], x[1::2, 1::2]), (x[:3, :3].t(), x[3:, :3]), (x[0, :3].expand(3, 3), x[3:, :3])):
+        wanted = in_python(weft.linalg.cross, a, b).tolist()
+        for _ in range(TIMES):
+            assert weft.linalg.cross(a, b).tolist() == wanted
+
+
+def test_a_view_of_what_is_made_stays_a_view():
+    x = numbers(4, 3)
+    for _ in range(2 * TIMES):
+        turned = weft.rot90(x, 1, (0, 1))
+        shown = weft.movedim(x, 0, 1)
+    assert turned._base is not None or turned.is_contiguous()
+    shown[0, 0] = 5.0
+    assert x[0, 0].item() == 5.0
 
 
 def test_other_threads_draw_while_a_call_is_looked_at():

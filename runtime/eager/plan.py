@@ -134,6 +134,11 @@ def plan_for(key, op, arrays, attributes, default_dtype, requires=0):
     return plan
 
 
+def plan_of(op, arrays, default_dtype):
+    """The plan of an op on such arrays, which nobody has asked for yet; None if there is none."""
+    return _make(op, arrays, {}, default_dtype)
+
+
 def _look_at_sizes(op, arrays, attributes, default_dtype, requires):
     """Calls with other numbers every time get one plan, in native code, once some have come."""
     asked = varied.ask(op, arrays, attributes, default_dtype)

@@ -17,7 +17,7 @@ from ...compiler.dtypes import DType
 from ...compiler.translate.kinds import I64, Address, Bool, Dict, Inline, List, Object, Rows, Struct, Tuple, offset_of
 from ...compiler.translate.language import METHOD, address_of, cast, load_at, local_array, native, require
 from ..code import translated
-from ..code.native_kinds import TensorObject, as_long, call_with, get_attribute, new_list, new_long, set_attribute
+from ..code.native_kinds import TensorObject, as_long, call_with, new_list, new_long
 from ..code.packing import Packed
 from ..eager import gate
 from ..eager.eager_inplace import require_undisturbed
@@ -26,12 +26,14 @@ from ..eager.eager_words import HASH_MASK, ArrayObject, new_tuple, next_item, se
 from ..eager.eager_words import Words as EagerWords
 from ..state import marks, tensor
 from ..state.modes import autocasting, inferring, state, watching
-from ..state.random import default_generator
+from ..state.random import Generator, default_generator
 from ..state.size import Size
 from ..state.tensor import Tensor, _apply
 from . import native as objects
+from .native_draws import generator_of, put_keys
 from .native_keys import layout_with_keys
 from .native_shapes import SliceObject
+from .noted_whole import whole_of
 from .noting import CHANGE, OF_NUMBERS, Noted, Noter, made_by
 
 N_CALLS = 1 << 12  # places in the table
@@ -45,9 +47,6 @@ MOST_ELEMENTS = 1 << 15  # of a tensor: with more, the Python is little of the t
 _MOST_ARGUMENTS = 24
 _RETIRED = 256
 _PLAIN = frozenset((int, float, bool, str, type(None), type(Ellipsis), DType))
-
-
-_CALLS, _READY, _SEED = "_calls", "_ready", "_seed"  # attributes of a Generator
 
 
 class Argument(Struct):
@@ -86,6 +85,8 @@ class Known(Struct):
     is_one: Bool
     kind: Object
     results: Rows(I64)
+    whole: Object
+    whole_places: Rows(I64)
 
 
 class Words(Struct):
@@ -93,8 +94,8 @@ class Words(Struct):
     eager: Address
     classes: Tuple  # of tensors as weft made them
     learn: Object
-    generator: Object
-    next_keys: Object
+    generator: Object  # whose draws are meant where none is given
+    any_generator: Object  # stands for one that is
     apply_natively: Object  # calls an op that no tensor can be asked for, or gives None
     apply: Object
     change: Object  # makes an op's result the value of a tensor, or says that it cannot
@@ -129,15 +130,31 @@ def answer_natively(words: Words, place: Object, args: Object, kwargs: Object) -
         if uses >= USES and uses & (uses - 1) == 0 or uses & (USES_BETWEEN - 1) == 0:
             call_with(words.learn, (place, new_long(wanted), args, kwargs), None)
         return None
-    if cast(Known, words.known[at]).is_in_place and not none_requires(words, given):
+    known = cast(Known, words.known[at])
+    if known.is_in_place and not none_requires(words, given):
         return None
-    return result_of(words, cast(Known, words.known[at]), given)
+    if known.n_draws > 0:
+        put_keys(generator_of(words.generator, cast(Tuple, args), cast(Dict, kwargs)), known.n_draws, given)
+    elif known.whole is not None and records_nothing(words, eager, given):
+        return whole_result(known, given)
+    return result_of(words, known, given)
+
+
+@native()
+def records_nothing(words: Words, eager: EagerWords, given: List) -> Bool:
+    return eager.modes.get("grad_enabled", eager.grad_enabled) is False or none_requires(words, given)
+
+
+@native()
+def whole_result(known: Known, given: List) -> Object:
+    operands = new_tuple(len(known.whole_places))
+    for k in range(len(known.whole_places)):
+        set_tuple_item(operands, k, given[known.whole_places[k]])
+    return call_with(known.whole, operands, None)
 
 
 @native()
 def result_of(words: Words, known: Known, values: List) -> Object:
-    if known.n_draws > 0:
-        put_keys(words, known.n_draws, values)
     for x in known.constants:
         values.append(x)
     for step in known.steps:
@@ -158,25 +175,6 @@ def result_of(words: Words, known: Known, values: List) -> Object:
     if known.kind is tuple:
         return made
     return call_with(known.kind, made, None)
-
-
-@native()
-def put_keys(words: Words, n: I64, values: List):
-    """The keys of the next draws, as state/random.py: Generator.next_keys gives them."""
-    generator = words.generator
-    calls = get_attribute(generator, _CALLS)
-    ready = cast(Tuple, get_attribute(generator, _READY))
-    seed = get_attribute(generator, _SEED)
-    keys = cast(Tuple, ready[0])
-    at = as_long(calls) - as_long(ready[1])
-    if ready[2] is seed and at >= 0 and at + n <= len(keys):
-        set_attribute(generator, _CALLS, new_long(as_long(calls) + n))
-        for k in range(n):
-            values.append(keys[at + k])
-    else:
-        drawn = call_with(words.next_keys, (new_long(n),), None)
-        for key in cast(Tuple, drawn):
-            values.append(key)
 
 
 @native()
@@ -232,6 +230,8 @@ def put_one(words: Words, given: List, x: Object):
         given.append(cast(SliceObject, x).start)
         given.append(cast(SliceObject, x).stop)
         given.append(cast(SliceObject, x).step)
+    elif type(x) is Generator:
+        given.append(words.any_generator)
     else:
         given.append(x)
 
@@ -310,7 +310,7 @@ def is_argument(words: Words, wanted: Argument, x: Object) -> Bool:
 
 
 # --- finding out ------------------------------------------------------------------------------------------------------
-_MARKS = _BEGIN_TUPLE, _BEGIN_LIST, _BEGIN_SLICE, _END = object(), object(), object(), object()
+_MARKS = _BEGIN_TUPLE, _BEGIN_LIST, _BEGIN_SLICE, _END, _GENERATOR = [object() for _ in range(5)]
 
 
 def _flat(x):
@@ -321,6 +321,8 @@ def _flat(x):
 
 
 def _flat_one(x):
+    if type(x) is Generator:
+        return [_GENERATOR]
     return [_BEGIN_SLICE, x.start, x.stop, x.step] if type(x) is slice else [x]
 
 
@@ -350,11 +352,15 @@ def learn(place, wanted, args, kwargs):
     name = marks.answering[place].__name__
     noter = Noter(is_in_place=name.endswith("_") and not name.endswith("__"))
     noter.n_given = len(flat)
-    given = iter([noter.tensor(x.shape, x.dtype, ("given", k)) if _is_own(x) else x for k, x in enumerate(flat)])
+    generators = [x for x in (*args, *kwargs.values()) if type(x) is Generator] or [default_generator]
+    if len(generators) > 1 or flat.count(_GENERATOR) > (generators[0] is not default_generator):
+        return
+    given = [noter.tensor(x.shape, x.dtype, ("given", k)) if _is_own(x) else x for k, x in enumerate(flat)]
+    given = iter([generators[0] if x is _GENERATOR else x for x in given])
     args = [_rebuilt(x, given) for x in args]
     kwargs = {name: _rebuilt(x, given) for name, x in kwargs.items()}
     drawn = default_generator.__getstate__()
-    made = made_by(noter, marks.answering[place], args, kwargs)
+    made = made_by(noter, marks.answering[place], args, kwargs, generators[0])
     if default_generator.__getstate__() != drawn:
         # These draws are for the call itself.
         default_generator.__setstate__(drawn)
@@ -385,6 +391,7 @@ def learn(place, wanted, args, kwargs):
         for step in noter.steps
     ]
     known.results = [*map(noter.number, places)]
+    known.whole, known.whole_places = whole_of(noter, flat, made) or (None, ())
     _note(known)
     _looks[place] = LOOKS + 1
     _n_known[place] = _n_known.get(place, 0) + 1
@@ -431,10 +438,10 @@ def install(layout, eager):
     code = translated.load(*part(layout))
     nothing = Packed(Known(hash=-1))
     words = Words(slow=marks.not_answered, eager=eager, classes=tuple(marks.methods), learn=learn, uses=(), known=())
-    words.generator, words.next_keys = default_generator, default_generator.next_keys
+    words.generator, words.any_generator = default_generator, _GENERATOR
     words.apply_natively, words.apply = tensor._native, _apply
     words.change, words.change_anew = gate.native_change(), gate.change_anew
-    words.begin_tuple, words.begin_list, words.begin_slice, words.end = _MARKS
+    words.begin_tuple, words.begin_list, words.begin_slice, words.end, _ = _MARKS
     packed = Packed(words)
     first = offset_of(Words, "known") // 8
     packed.words[first : first + N_CALLS] = nothing.address

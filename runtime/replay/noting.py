@@ -154,8 +154,9 @@ class _Warned(Exception):
     pass
 
 
-def made_by(noter, function, args, kwargs):
-    """What the function returns; None if it fails or warns: that it does in every call."""
+def made_by(noter, function, args, kwargs, generator=default_generator):
+    """What the function returns; None if it fails or warns: that it does in every call. The draws of the generator are
+    noted."""
     here, warn = threading.get_ident(), warnings.warn
 
     def refuse(*given, **named):
@@ -164,14 +165,14 @@ def made_by(noter, function, args, kwargs):
         warn(*given, **named)
 
     def next_keys(n):
-        return noter.next_keys(n) if threading.get_ident() == here else Generator.next_keys(default_generator, n)
+        return noter.next_keys(n) if threading.get_ident() == here else Generator.next_keys(generator, n)
 
     def next_key():
         return next_keys(1)[0]
 
     warnings.warn, before, state.forward = refuse, state.forward, noter
     watching.append(noter)
-    default_generator.next_keys, default_generator.next_key = next_keys, next_key
+    generator.next_keys, generator.next_key = next_keys, next_key
     try:
         with frame_hidden():
             made = function(*args, **kwargs)
@@ -179,7 +180,7 @@ def made_by(noter, function, args, kwargs):
         made = None
     finally:
         for name in ("next_keys", "next_key"):
-            vars(default_generator).pop(name, None)
+            vars(generator).pop(name, None)
         watching.remove(noter)
         warnings.warn, state.forward = warn, before
     return made
