@@ -53,6 +53,7 @@ CTYPES = {
     "runtime/replay/native.py": "makes builtin functions",
     "runtime/replay/native_layout.py": "looks at the layout of objects",
     "runtime/replay/native_keys.py": "fills in words that native functions read",
+    "runtime/replay/native_values.py": "fills in words that native functions read",
     "runtime/replay/native_questions.py": "makes descriptors of attributes",
     "runtime/replay/native_methods.py": "fills in words that native functions read",
     "runtime/replay/native_in_place.py": "fills in words that native functions read",

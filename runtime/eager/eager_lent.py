@@ -1,5 +1,5 @@
 """NumPy arrays of tensors' memory, and tensors of that and of NumPy arrays' memory, made in native code as Tensor.lend,
-showing and share_memory do; of the subset (docs/native.md)."""
+showing and share_memory do, and `x.data`; of the subset (docs/native.md)."""
 
 from ...compiler.translate.kinds import I64, Bool, List, Object, ObjectKind
 from ...compiler.translate.language import METHOD, cast, keep, load_at, native, quotient, require
@@ -77,9 +77,9 @@ def show(words: Words, given: Object) -> Object:
     return made
 
 
-@native(form=METHOD, slow="slow_share", name="weft_eager_share")
-def share(words: Words, tensor: Object) -> Object:
-    """Another tensor of the same memory, with a version and no history of its own, which is `x.data`; or None."""
+@native(form=METHOD, slow="slow_data", name="weft_eager_data")
+def data(words: Words, tensor: Object) -> Object:
+    """`x.data`: another tensor of the same memory, with a version and no history of its own."""
     require(load_at(I64, words.replaying, 0) == 0 and thread_number(thread_state()) == words.thread)
     require(words.modes.get("frame", None) is None)
     require(len(cast(List, inferring)) == 0 and len(cast(List, watching)) == 0)

@@ -366,7 +366,7 @@ class Words(Struct):
     slow_zero: Object
     slow_lend: Object
     slow_show: Object
-    slow_share: Object
+    slow_data: Object
     slow_reach: Object
     late_kind: Object
     run_late: Object

@@ -53,7 +53,7 @@ from ..eager.eager_words import (
 from ..eager.open_nodes import ATTEMPTS_BEFORE_REFUSAL
 from ..programs.large import new_result, some_results
 from ..state.aligned import Memory
-from ..state.exposure import set_native_share, set_native_show
+from ..state.exposure import set_native_show
 from ..state.marks import calls as own_calls
 from ..state.modes import state
 from ..state.tensor import set_native_apply, set_native_lend
@@ -63,6 +63,7 @@ from . import (
     native_functions,
     native_layout,
     native_tensors,
+    native_values,
     native_words,
     open_derivatives,
     open_plans,
@@ -85,7 +86,7 @@ _FUNCTIONS = [
     eager_inplace.clear,
     eager_lent.lend,
     eager_lent.show,
-    eager_lent.share,
+    eager_lent.data,
     eager_backward.sweep,
     eager_reach.reach,
     eager_updates.update,
@@ -143,12 +144,13 @@ def _install():
     set_native_apply(_builtin("apply", code.address("weft_eager_apply"), words))
     set_native_lend(_builtin("lend", code.address("weft_eager_lend"), words))
     set_native_show(_builtin("show", code.address("weft_eager_show"), words))
-    set_native_share(_builtin("share", code.address("weft_eager_share"), words))
+    native_values.install_data(_builtin("data", code.address("weft_eager_data"), words))
     gate.set_native_change(_builtin("change", code.address("weft_eager_inplace"), words))
     gate.set_native_clear(_builtin("clear", code.address("weft_eager_zero"), words))
     Op.__call__ = native.new_wrapper(Op, native_layout.wrapper_base(), code.address("weft_eager_call"))
     native_tensors.install(layout)
     native_functions.install(layout, words_address())
+    native_values.install(layout, words_address())
     return code
 
 
@@ -167,7 +169,7 @@ def _first_words(address, replaying):
         slow_zero=eager_inplace.not_changed,
         slow_lend=eager_lent.not_lent,
         slow_show=eager_lent.not_lent,
-        slow_share=eager_lent.not_lent,
+        slow_data=native_values.data_in_python(),
         replaying=replaying,
         replay=native.address_of("call_op"),
         grad_enabled=type(state).grad_enabled,

@@ -32,6 +32,7 @@ _PARTS = (
     "native_methods",
     "native_in_place",
     "native_functions",
+    "native_values",
     "finished_calls",
     "finished_tables",
     "whole_call",

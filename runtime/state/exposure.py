@@ -29,18 +29,10 @@ def set_native_show(function):
     _native_show = function
 
 
-def set_native_share(function):
-    """function(tensor) gives another tensor of its memory, as `shared` does, if native code can make it, else None."""
-    global _native_share
-    _native_share = function
-
-
 def shared(tensor):
     """Another tensor of the same memory, which is there, with a version and no history of its own."""
-    out = _native_share(tensor)
-    if out is None:
-        out = tensor_of(tensor._data.view())
-        out.share_memory(tensor)
+    out = tensor_of(tensor._data.view())
+    out.share_memory(tensor)
     return out
 
 
@@ -48,7 +40,7 @@ def _unknown(_):
     return None
 
 
-_native_show = _native_share = _unknown
+_native_show = _unknown
 
 
 def is_exposed(tensor):

@@ -1,0 +1,261 @@
+"""What methods read of tensors that are in memory, in native code: `x.item()`, `float(x)`, `x.stride()`, `x.detach()`.
+
+They look at one array and are called in every step of a training loop, so that most of what they took was a function in
+Python being called. All else (values that a compiled call has yet to compute, elements of other kinds, what is wrong)
+is that function's. Of the subset (docs/native.md).
+"""
+
+import ctypes
+
+import numpy as np
+
+from ...compiler.ops.view import detach
+from ...compiler.translate.kinds import I32, I64, Address, Bool, Maybe, Object, Struct, Tuple
+from ...compiler.translate.language import External, cast, keep, load_at, local_array, native, quotient
+from ..code import translated
+from ..code.native_kinds import TensorObject, call_with, new_long, set_attribute
+from ..code.packing import Packed
+from ..eager.eager_matching import n_elements
+from ..eager.eager_words import ArrayObject, StorageObject, new_tuple, set_tuple_item, thread_number, thread_state
+from ..eager.eager_words import Words as EagerWords
+from ..eager.rebase import set_apart
+from ..state import marks, tensor
+from ..state.tensor import Tensor
+from . import native_layout
+from .native import new_method, new_wrapper
+from .native_keys import layout_with_keys
+from .native_methods import described, in_python
+from .native_shapes import in_range
+
+_ITEM, _IS_APART = "item", "_is_apart"
+call_method = External("PyObject_VectorcallMethod", (Object, Address, I64, Address), Object, fails="null")
+try_method = External("PyObject_VectorcallMethod", (Object, Address, I64, Address), Maybe(Object))
+try_with_one = External("PyObject_CallOneArg", (Object, Object), Maybe(Object), python=lambda f, x: f(x))
+is_true = External("PyObject_IsTrue", (Object,), I32, python=bool)
+whole_number_of = External("PyNumber_Long", (Object,), Object, fails="null", python=int)
+
+
+class Words(Struct):
+    eager: Address
+    classes: Tuple  # of tensors as weft made them
+    item: Object  # what does the same in Python
+    to_float: Object
+    to_int: Object
+    to_bool: Object
+    stride: Object
+    data_ptr: Object
+    numpy: Object
+    detach: Object
+    lend: Object  # makes arrays of tensors' memory
+    cut: Object  # the op of detach
+    set_apart: Object
+
+
+WORDS = Words()
+
+
+@native()
+def is_in_memory(x: Object) -> Bool:
+    """Whether its array is what it is worth: no call is in flight in this thread, which may know of other values."""
+    eager = cast(EagerWords, WORDS.eager)
+    if cast(TensorObject, x)._data is None or load_at(I64, eager.replaying, 0) != 0:
+        return False
+    return thread_number(thread_state()) == eager.thread and eager.modes.get("frame", None) is None
+
+
+@native()
+def is_one_number(x: Object) -> Bool:
+    if not is_in_memory(x):
+        return False
+    array = cast(ArrayObject, cast(TensorObject, x)._data)
+    # NumPy does not know numbers of that type.
+    return array.dtype is not cast(EagerWords, WORDS.eager).bfloat16 and n_elements(array) == 1
+
+
+@native()
+def number_in(x: Object) -> Object:
+    array = keep(cast(TensorObject, x)._data)
+    arguments = local_array(Address, 1)
+    arguments[0] = cast(Address, array)
+    null = cast(EagerWords, WORDS.eager).null
+    return call_method(_ITEM, arguments, 1, null)
+
+
+@native(name="weft_tensor_item")
+def item(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
+    if n == 0 and names is None and is_one_number(x):
+        return number_in(x)
+    return in_python(WORDS.item, x, arguments, n, names)
+
+
+@native(name="weft_tensor_float")
+def to_float(x: Object) -> Object:
+    if is_one_number(x):
+        found = number_in(x)
+        if type(found) is float:
+            return found
+    return call_with(WORDS.to_float, (x,), None)
+
+
+@native(name="weft_tensor_int")
+def to_int(x: Object) -> Object:
+    if is_one_number(x):
+        found = number_in(x)
+        if type(found) is int:
+            return found
+        if type(found) is float or type(found) is bool:
+            return whole_number_of(found)
+    return call_with(WORDS.to_int, (x,), None)
+
+
+@native(name="weft_tensor_bool")
+def to_bool(x: Object) -> I32:
+    """-1 with an exception, as CPython has it of this slot."""
+    if is_one_number(x):
+        array = keep(cast(TensorObject, x)._data)
+        arguments = local_array(Address, 1)
+        arguments[0] = cast(Address, array)
+        null = cast(EagerWords, WORDS.eager).null
+        found = try_method(_ITEM, arguments, 1, null)
+    else:
+        found = try_with_one(WORDS.to_bool, x)
+    if found is None:
+        return -1
+    return is_true(found)
+
+
+@native(name="weft_tensor_data_ptr")
+def data_ptr(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
+    if n == 0 and names is None and is_in_memory(x):
+        return new_long(cast(ArrayObject, cast(TensorObject, x)._data).data)
+    return in_python(WORDS.data_ptr, x, arguments, n, names)
+
+
+@native(name="weft_tensor_stride")
+def stride(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
+    if n < 2 and names is None and is_in_memory(x):
+        array = cast(ArrayObject, cast(TensorObject, x)._data)
+        n_bytes = bytes_of(array)
+        if n_bytes != 0 and n == 0:
+            return strides_of(array, n_bytes)
+        if n_bytes != 0 and type(cast(Object, load_at(Address, arguments, 0))) is int:
+            d = in_range(cast(Object, load_at(Address, arguments, 0)), array.ndim)
+            if d >= 0:
+                return new_long(quotient(load_at(I64, array.strides, d), n_bytes))
+    return in_python(WORDS.stride, x, arguments, n, names)
+
+
+@native()
+def strides_of(array: ArrayObject, n_bytes: I64) -> Object:
+    found = new_tuple(array.ndim)
+    for d in range(array.ndim):
+        set_tuple_item(found, d, new_long(quotient(load_at(I64, array.strides, d), n_bytes)))
+    return found
+
+
+@native()
+def bytes_of(array: ArrayObject) -> I64:
+    """Of an element; 0 if it is not known, or elements are not a whole number of them apart."""
+    eager = cast(EagerWords, WORDS.eager)
+    n = 0
+    for k in range(len(eager.types)):
+        if eager.types[k] is array.dtype:
+            n = eager.item_bytes[k]
+    for d in range(array.ndim):
+        if n != 0 and quotient(load_at(I64, array.strides, d), n) * n != load_at(I64, array.strides, d):
+            n = 0
+    return n
+
+
+@native(name="weft_tensor_numpy")
+def numpy(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
+    if n == 0 and names is None and is_weft_tensor(x) and is_in_memory(x) and knows_one_version(cast(TensorObject, x)):
+        made = call_with(WORDS.lend, (x, False), None)
+        if made is not None:
+            return made
+    return in_python(WORDS.numpy, x, arguments, n, names)
+
+
+@native()
+def knows_one_version(x: TensorObject) -> Bool:
+    """Whether all that share its memory have one version, and it has no gradients to be lost."""
+    if x._requires_grad is not False:
+        return False
+    storage = x._storage
+    return storage is None or cast(StorageObject, storage).changes is None
+
+
+@native(name="weft_tensor_detach")
+def detached(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
+    if n == 0 and names is None and is_weft_tensor(x) and is_in_memory(x):
+        made = call_with(WORDS.cut, (x,), None)
+        out = cast(TensorObject, made)
+        if has_plain_base(out):
+            set_attribute(made, _IS_APART, True)
+        else:
+            call_with(WORDS.set_apart, (made,), None)
+        return made
+    return in_python(WORDS.detach, x, arguments, n, names)
+
+
+@native()
+def has_plain_base(out: TensorObject) -> Bool:
+    """Whether it shows a tensor without a history, of which it is enough to say that it is apart."""
+    if out._base is None:
+        return False
+    base = cast(TensorObject, out._base)
+    return base._data is not None and base._node is None and base._frame is None
+
+
+@native()
+def is_weft_tensor(x: Object) -> Bool:
+    k = 0
+    while k < len(WORDS.classes) and type(x) is not WORDS.classes[k]:
+        k += 1
+    return k < len(WORDS.classes)
+
+
+# --- installing -------------------------------------------------------------------------------------------------------
+_METHODS = {"item": item, "stride": stride, "data_ptr": data_ptr, "numpy": numpy, "detach": detached}
+_SLOTS = {"__float__": ("to_float", to_float), "__int__": ("to_int", to_int), "__bool__": ("to_bool", to_bool)}
+_held = []  # what the words are the addresses of
+
+
+def part(layout):
+    """What is translated: its name, functions and layout."""
+    return "values", [*_METHODS.values(), *(function for _, function in _SLOTS.values())], layout_with_keys(layout)
+
+
+def install(layout, eager):
+    """These methods go to native code from now on, unless somebody has replaced one. eager: the address of eager mode's
+    words."""
+    known, now = marks.methods.get(Tensor, {}), vars(Tensor)
+    if _held or any(known.get(name) is not now[name] for name in (*_METHODS, *_SLOTS)):
+        return
+    code = translated.load(*part(layout))
+    functions = {name: marks.in_python(name) for name in (*_METHODS, *_SLOTS)}
+    words = Words(**{_SLOTS[name][0] if name in _SLOTS else name: function for name, function in functions.items()})
+    words.eager, words.classes = eager, tuple(marks.methods)
+    words.lend, words.cut, words.set_apart = tensor._native_lend, detach, set_apart
+    packed = Packed(words)
+    address = code.struct_address(f"{Words.__module__}:WORDS")
+    ctypes.memmove(address, packed.address, packed.words.nbytes)
+    _held.extend((code, packed))
+    for name, function in _METHODS.items():
+        doc = described(name, functions[name])
+        marks.take_over(name, new_method(Tensor, name, code.address(function.declaration.name), doc))
+    for name, (_, function) in _SLOTS.items():
+        base = native_layout.base_of(np.ndarray, name)
+        marks.take_over(name, new_wrapper(Tensor, base, code.address(function.declaration.name)))
+
+
+def data_in_python():
+    """What reading `x.data` does there."""
+    return marks.first_methods[Tensor]["data"].fget
+
+
+def install_data(read):
+    """`x.data` is what this function gives from now on, unless somebody has replaced it."""
+    known = marks.methods[Tensor]["data"]
+    if vars(Tensor)["data"] is known:
+        marks.take_over("data", property(read, known.fset, known.fdel, known.__doc__))
