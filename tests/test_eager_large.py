@@ -286,6 +286,25 @@ def test_native_code_calls_programs(name, monkeypatch):
     plan.forget()
 
 
+@pytest.mark.parametrize("shape, is_soon", [((520, 200), True), ((520,), True), ((520, 1100), False)])
+def test_native_code_calls_programs_of_products(shape, is_soon, monkeypatch):
+    """They have much memory for what is in between; those that take several milliseconds let go of the lock."""
+    monkeypatch.setattr(fused, "ELEMENTS_BEFORE", 0)
+    monkeypatch.setattr(plan, "CALLS_BEFORE_NATIVE", 1)
+    plan.forget()
+    x, y = weft.tensor(array(520, 520)), weft.tensor(array(*shape, seed=1))
+    first = bits(x @ y)
+    for _ in range(70):
+        assert bits(x @ y) == first
+    before = eager_native.taken("calls_taken")
+    for _ in range(3):
+        x @ y
+    assert (eager_native.taken("calls_taken") - before == 3) is (is_soon and IS_NATIVE)
+    held = [x @ y for _ in range(3)]
+    assert [bits(one) for one in held] == [first] * 3
+    plan.forget()
+
+
 @pytest.mark.parametrize(
     "show",
     [

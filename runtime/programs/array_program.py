@@ -21,6 +21,7 @@ from .steps import inner_step
 
 _FREE = ("view", "source")  # ops that leave little for a program to save
 _READING = ("reduction", "contraction")  # ops whose work is in what they read
+_TERMS = 32  # of a product, that are added while a step on elements computes one
 
 
 class Untraceable(Exception):
@@ -72,7 +73,7 @@ class Recorder:
         is_view = op.kind == "view" or "view" in op.extra
         function = self.function_of(op, metas, dict(attributes), types, meta)
         if not is_view:
-            self.count((meta, *metas) if op.kind in _READING else (meta,))
+            self.sizes += self.counted(op, metas, meta)
         out = self._append(function, take, meta, metas[0].root if is_view else None)
         self.notes[out.number] = op, dict(attributes), types, meta
         return out
@@ -86,9 +87,9 @@ class Recorder:
         self.may_warn |= may_warn
         return function
 
-    def count(self, metas):
-        """A step computes that much."""
-        self.sizes.append(max(map(_n_elements, metas)))
+    def counted(self, op, metas, meta):
+        """How many elements a step computes."""
+        return [max(work_of(op, metas, meta))]
 
     def constant(self, x, dtype):
         return x if dtype is None else as_type(x, dtype)
@@ -249,7 +250,8 @@ def _in_float32(op, inputs, attributes, meta):
 def single(op, metas, meta, attributes, default_dtype):
     """The program of a primitive on large operands; None for others."""
     fewest = fewest_of(op)
-    if op.kind in ("view", "source", "library") or not is_large((meta, *metas), fewest):
+    most = max(*map(_n_elements, (meta, *metas)), *work_of(op, metas, meta))
+    if op.kind in ("view", "source", "library") or most < fewest:
         return None
     found = _traced(metas, default_dtype, lambda inputs: op(*inputs, **attributes))
     if found is None:
@@ -286,6 +288,14 @@ def whole(op, metas, meta, attributes, default_dtype):
 def is_large(metas, fewest=fused.FEWEST_OF_ONE):
     """Whether one of these has so many elements."""
     return any(_n_elements(m) >= fewest for m in metas)
+
+
+def work_of(op, metas, meta):
+    """What a step on such operands may take its time for, as numbers of elements."""
+    sizes = [_n_elements(m) for m in ((meta, *metas) if op.kind in _READING else (meta,))]
+    if op.kind == "contraction":
+        sizes.append(_n_elements(meta) * metas[0].shape[-1] // _TERMS)
+    return sizes
 
 
 def _n_elements(meta):

@@ -6,11 +6,13 @@ CPython lets other threads wait five for the end of a bytecode. Large results co
 that nobody holds any more.
 """
 
+import functools
 from math import prod
+
+import numpy as np
 
 from ...compiler.ops.steps import STEPS
 from ...compiler.translate.kinds import offset_of
-from ..eager.eager_steps import SCRATCH_BYTES, scratch
 from ..eager.eager_words import MOST_GIVEN, MOST_TABLE, Words
 from ..programs.array_program import whole
 from ..programs.large import results_of
@@ -19,9 +21,11 @@ from ..state.aligned import address_of
 # Elements that its steps compute, and bytes that it reads and writes. Calling it from Python costs 10 us: reading and
 # writing 4 MB takes 66. Of 4 million elements sines take two milliseconds.
 MOST_ELEMENTS, MOST_BYTES = 1 << 22, 1 << 25
-# Of ops that are done in time with elements; products, sorts and factors take more.
-_BY_ELEMENT = {"elementwise", "source", "view", "movement", "reduction", "indexing", "scan"}
+# Of ops that are done in time with elements; sorts and factors take more.
+_BY_ELEMENT = {"elementwise", "source", "view", "movement", "reduction", "contraction", "indexing", "scan"}
 MOST_ELEMENTS_OF_OTHERS = 1 << 20
+# Memory for what programs keep in between. They run one after the other, as long as they keep the interpreter's lock.
+ARENA_BYTES = 1 << 22
 # Results of fewer elements are new arrays.
 _FEW = 1 << 12
 # After so many calls of a plan without steps a program is looked for on disk, and compiled.
@@ -87,7 +91,7 @@ def is_callable(found, steps):
         and len({code == _AS_FLOAT for _, code in program.numbers}) < 2
         and len(program.numbers) <= MOST_GIVEN
         and n_words <= MOST_TABLE
-        and program.arena_bytes + 64 <= SCRATCH_BYTES
+        and program.arena_bytes <= ARENA_BYTES
     )
 
 
@@ -125,6 +129,11 @@ def is_by_element(plan):
     return True
 
 
+@functools.cache
+def _arena():
+    return np.empty(ARENA_BYTES + 64, np.uint8)
+
+
 def facts_of(found, meta, numbers_at):
     """The fields of a Routine."""
     kept = None if prod(meta.shape) <= _FEW else results_of(meta.shape, meta.dtype.numpy)
@@ -137,7 +146,7 @@ def table_of(found, numbers_at):
     has_wholes = any(code != _AS_FLOAT for _, code in found.program.numbers)
     if has_wholes:
         numbers_at += offset_of(Words, "wholes") - offset_of(Words, "numbers")
-    head[0], head[1] = (address_of(scratch) + 63) & ~63, numbers_at
+    head[0], head[1] = (address_of(_arena()) + 63) & ~63, numbers_at
     return {
         "program": found.program.address,
         "head": head,

@@ -14,8 +14,6 @@ written out, and would be recorded for each length anew: their program is compil
 
 import time
 
-import numpy as np
-
 from ...compiler.dtypes import dtype_named
 from ...compiler.extent import agree, evaluate, is_open, marked
 from ..code import jit, threads
@@ -25,11 +23,8 @@ from ..programs import background, fused
 from ..programs.large import LargeProgram
 from ..programs.program import linked, load_code
 from ..programs.sizes import Instance, Open, texts_of
-from ..state.aligned import address_of
-from .eager_programs import MOST_BYTES, most_elements, table_of
+from .eager_programs import ARENA_BYTES, MOST_BYTES, most_elements, table_of
 
-# Memory for what programs keep in between. They run one after the other, as long as they keep the interpreter's lock.
-ARENA_BYTES = 1 << 22
 MOST_PROGRAMS = 4  # of one rule, for other ranges of sizes
 
 
@@ -54,7 +49,6 @@ class OpenProgram:
         self._require_room(program)
         self.written = _extents_of(program, meta, scope)
         self.facts = table_of(self.found, numbers_at) | {"is_program": True}
-        self.facts["head"][0] = (address_of(_arena()) + 63) & ~63
         self.arrays = {*self.found.inputs, *self.facts["as_numbers"]}
 
     def _require_soon(self, meta, scope, steps):
@@ -131,12 +125,3 @@ def _extents_of(program, meta, scope):
         return []
     at, found = program.library.address("extents"), _in_scope(meta["extents"], scope)
     return [(at + 8 * k, x) for k, x in enumerate(found) if is_open(x)]
-
-
-_arenas = []
-
-
-def _arena():
-    if not _arenas:
-        _arenas.append(np.empty(ARENA_BYTES + 64, np.uint8))
-    return _arenas[0]
