@@ -7,6 +7,7 @@ from . import (
     complex_numbers,
     composed,
     creation,
+    equality,
     functions,
     interchange,
     placement,
@@ -18,6 +19,6 @@ from . import (
 )
 
 FAMILIES = (
-    *(creation, functions, reducing, shaping, composed, arranging, pointwise, complex_numbers),
+    *(creation, functions, equality, reducing, shaping, composed, arranging, pointwise, complex_numbers),
     *(placement, tensor_methods, tensor_types, interchange),
 )

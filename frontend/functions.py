@@ -29,9 +29,9 @@ from .keys import where_not_zero
 from .operands import factor_first, flag, operand, require_tensors, tensor_of, tensor_of_one, to_dtype
 from .out import write, write_apart, write_op
 from .placement import check_memory_format
-from .runtime.state.elsewhere import is_elsewhere
-from .runtime.state.modes import array_that_sizes, no_grad, state
+from .runtime.state.modes import array_that_sizes, state
 from .runtime.state.tensor import Tensor, shape_of, wrap
+from .runtime.state.tensor import tensor_of as plain_tensor
 from .shaping import reshape
 
 
@@ -381,15 +381,26 @@ def nonzero(input, *, as_tuple=False):
     """Positions of the elements that are not zero. Its shape depends on the data, so it is computed at once."""
     if input.__class__ is not Tensor:
         tensor_of("nonzero", input)
-    as_tuple = flag("nonzero", "as_tuple", as_tuple)
-    array = readable(array_that_sizes(input))
+    if as_tuple.__class__ is not bool:
+        as_tuple = flag("nonzero", "as_tuple", as_tuple)
+    in_memory = state.frame is None and input._data is not None
+    array = readable(input._data if in_memory else array_that_sizes(input))
     found = where_not_zero(array if array.ndim else np.atleast_1d(array))
+    if array.ndim and not as_tuple and (places := _rows_of(found)) is not None:
+        return plain_tensor(places)
     if as_tuple:
         return tuple([wrap(np.asarray(k, dtype=np.int64)) for k in found])
     places = np.empty((found[0].size, array.ndim), np.int64)
     for d in range(array.ndim):
         places[:, d] = found[d]
     return wrap(places)
+
+
+def _rows_of(columns):
+    """The positions one a row, of which NumPy gives the columns; None if they lie otherwise."""
+    rows = columns[0].base
+    is_whole = rows is not None and rows is columns[-1].base and rows.shape == (columns[0].size, len(columns))
+    return rows if is_whole and rows.flags.c_contiguous else None
 
 
 def masked_fill(input, mask, value):
@@ -422,59 +433,6 @@ def triu(input, diagonal=0):
 # --- types and comparison -------------------------------------------------------------------------------------------
 
 
-def _require_alike(name, input, other):
-    require_tensors(name, input, other)
-    if input.dtype is not other.dtype:
-        raise OpError(
-            f"{name}: dtypes do not match: {input.dtype.name} and {other.dtype.name}; convert one with .to(...)"
-        )
-
-
-def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
-    """Whether |input - other| <= atol + rtol * |other| everywhere. A Python bool."""
-    _require_alike("allclose", input, other)
-    if is_elsewhere(input) or is_elsewhere(other):
-        return bool(isclose(input, other, rtol, atol, equal_nan).all())
-    return bool(np.allclose(readable(input.array), readable(other.array), rtol=rtol, atol=atol, equal_nan=equal_nan))
-
-
-def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
-    """Whether |input - other| <= atol + rtol * |other|, element by element."""
-    _require_alike("isclose", input, other)
-    if rtol < 0 or atol < 0:
-        raise RuntimeError(f"isclose: rtol and atol must be greater than or equal to zero, but got {rtol} and {atol}")
-    with no_grad():
-        close, is_whole = input == other, not (input.dtype.is_floating_point or input.dtype.is_complex)
-        if equal_nan and not is_whole:
-            close = close | ((input != input) & (other != other))
-        if rtol == atol == 0:
-            return close
-        near = other.to(state.default_dtype) if is_whole else other
-        distance = ((input.to(near.dtype) if input.dtype is bool_ else input) - near).abs()
-        return close | (comparison.isfinite(distance) & (distance <= atol + (rtol * near).abs()))
-
-
-def equal(input, other):
-    """Whether shapes and all elements are equal. A Python bool."""
-    if input.__class__ is not Tensor or other.__class__ is not Tensor:
-        require_tensors("equal", input, other)
-    if shape_of(input) != shape_of(other):
-        return False
-    if is_elsewhere(input) or is_elsewhere(other):
-        return bool((input == other).all())
-    x, y = readable(input.array), readable(other.array)
-    if x.size > _FIRST and x.flags.c_contiguous and y.flags.c_contiguous:
-        # Mostly they differ soon, if they do.
-        x, y = x.reshape(-1), y.reshape(-1)
-        if not (x[:_FIRST] == y[:_FIRST]).all():
-            return False
-    # Of few elements counting takes a third of the time that asking for all of them does.
-    return bool(np.count_nonzero(x == y) == x.size if x.size <= _FIRST else (x == y).all())
-
-
-_FIRST = 1 << 10  # elements that are compared before the rest
-
-
 def numel(input):
     return input.numel()
 
@@ -484,8 +442,8 @@ def is_tensor(x):
 
 
 METHODS = str.split("""
-    add allclose arctan2 atan2 bmm clamp clamp_max clamp_min clip clone div divide dot equal gather index_add
-    index_select isclose lerp masked_fill matmul mm mv nonzero outer pow round scatter_add square sub subtract tril
+    add arctan2 atan2 bmm clamp clamp_max clamp_min clip clone div divide dot gather index_add
+    index_select lerp masked_fill matmul mm mv nonzero outer pow round scatter_add square sub subtract tril
     triu true_divide
 """)
 INPLACE = str.split("subtract divide true_divide atan2 arctan2 tril triu clip round")

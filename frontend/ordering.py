@@ -13,6 +13,7 @@ from .compiler.shapes import normalize_axis, whole_number
 from .compiler.storage import convert, readable
 from .creation import as_tensor
 from .distinct import distinct
+from .equality import is_one_of
 from .functions import to_dtype, where
 from .operands import flag, tensor_of
 from .results import result_type
@@ -390,18 +391,15 @@ def _chosen(found, inverse, counts, return_inverse, return_counts):
     return tuple(result) if len(result) > 1 else result[0]
 
 
-_FEW_PAIRS = 1 << 12
-
-
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
     """Whether each element is one of test_elements."""
     if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):
         raise TypeError(f"isin(): needs a Tensor among its arguments, got {elements!r} and {test_elements!r}")
+    if isinstance(elements, Tensor) and isinstance(test_elements, Tensor):
+        found = is_one_of(elements, test_elements, bool(invert))
+        if found is not None:
+            return found
     arrays = [_values(x) if isinstance(x, Tensor) else np.asarray(x) for x in (elements, test_elements)]
-    if arrays[0].dtype is arrays[1].dtype and arrays[0].size * arrays[1].size <= _FEW_PAIRS:
-        # NumPy's own takes ten times as long to find out how.
-        found = (arrays[0][..., None] == arrays[1].reshape(-1)).any(-1)
-        return wrap(np.asarray(~found if invert else found))
     return wrap(np.asarray(np.isin(*arrays, invert=invert)))
 
 

@@ -1,7 +1,7 @@
 """Sets that parameters and draws belong to. `check(value)` says for every event whether it does."""
 
 from ..creation import full
-from ..functions import isclose
+from ..equality import isclose
 from ..limits import finfo
 from ..linalg import cholesky, cholesky_ex, eigvalsh, norm
 from ..reference import document

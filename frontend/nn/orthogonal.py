@@ -3,7 +3,7 @@
 from .. import linalg
 from ..composed import diagonal
 from ..creation import eye, randn
-from ..functions import allclose
+from ..equality import allclose
 from ..limits import finfo
 from ..matrices import geqrf
 from ..runtime.state.modes import no_grad

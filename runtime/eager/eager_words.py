@@ -367,6 +367,7 @@ class Words(Struct):
     slow_lend: Object
     slow_show: Object
     slow_data: Object
+    slow_equal: Object
     slow_reach: Object
     late_kind: Object
     run_late: Object
@@ -380,6 +381,8 @@ class Words(Struct):
     default_dtype: Object
     zero: Object
     minus_one: Object
+    true: Object
+    false: Object
     sequence: Object  # of nodes: what counts
     null: Address
     no_edges: Object
@@ -396,6 +399,7 @@ class Words(Struct):
     bfloat16: Object
     types: Tuple  # NumPy's that tensors have
     item_bytes: Rows(I64)
+    is_whole: Rows(I64)  # 1 of bools and integers
     add_float32: Function((Address, I64))
     add_float64: Function((Address, I64))
     numbers: Inline(F64, MOST_GIVEN)

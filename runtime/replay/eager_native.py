@@ -22,6 +22,7 @@ from ..code.packing import Packed
 from ..eager import (
     eager_backward,
     eager_call,
+    eager_equal,
     eager_inplace,
     eager_lent,
     eager_matching,
@@ -52,6 +53,7 @@ from ..eager.eager_words import (
 )
 from ..eager.open_nodes import ATTEMPTS_BEFORE_REFUSAL
 from ..programs.large import new_result, some_results
+from ..state import marks
 from ..state.aligned import Memory
 from ..state.exposure import set_native_show
 from ..state.marks import calls as own_calls
@@ -87,6 +89,7 @@ _FUNCTIONS = [
     eager_lent.lend,
     eager_lent.show,
     eager_lent.data,
+    eager_equal.equal,
     eager_backward.sweep,
     eager_reach.reach,
     eager_updates.update,
@@ -145,6 +148,7 @@ def _install():
     set_native_lend(_builtin("lend", code.address("weft_eager_lend"), words))
     set_native_show(_builtin("show", code.address("weft_eager_show"), words))
     native_values.install_data(_builtin("data", code.address("weft_eager_data"), words))
+    marks.are_equal = _builtin("equal", code.address("weft_eager_equal"), words)
     gate.set_native_change(_builtin("change", code.address("weft_eager_inplace"), words))
     gate.set_native_clear(_builtin("clear", code.address("weft_eager_zero"), words))
     Op.__call__ = native.new_wrapper(Op, native_layout.wrapper_base(), code.address("weft_eager_call"))
@@ -169,6 +173,7 @@ def _first_words(address, replaying):
         slow_zero=eager_inplace.not_changed,
         slow_lend=eager_lent.not_lent,
         slow_show=eager_lent.not_lent,
+        slow_equal=eager_equal.not_compared,
         slow_data=native_values.data_in_python(),
         replaying=replaying,
         replay=native.address_of("call_op"),
@@ -180,6 +185,8 @@ def _first_words(address, replaying):
         new_result=new_result,
         zero=0,
         minus_one=-1,
+        true=True,
+        false=False,
         sequence=node._sequence,
         no_edges=(),
         array_class=np.ndarray,
@@ -194,6 +201,7 @@ def _first_words(address, replaying):
         bfloat16=bfloat16.numpy,
         types=tuple(dtype.numpy for dtype in ALL),
         item_bytes=[dtype.size_bytes for dtype in ALL],
+        is_whole=[int(dtype.category < 2) for dtype in ALL],
         add_float32=kernels.elementwise_address(add, (float32, float32), {}, ()),
         add_float64=kernels.elementwise_address(add, (float64, float64), {}, ()),
         numbers_at=address + offset_of(Words, "numbers"),
