@@ -254,3 +254,28 @@ def test_a_thread_that_is_not_the_main_one_begins_nothing_that_a_fork_would_have
         tmp_path,
     )
     assert said == ["False None False", "True True"]
+
+
+@needs_native
+def test_where_it_could_not_be_for_a_moment_it_comes_later(tmp_path):
+    """Such as while something else stands where ops are called."""
+    said = run(
+        """
+    import weft
+    from weft.runtime.replay import eager_native, native
+
+    def often(shape):
+        x = weft.ones(shape)
+        for _ in range(300):
+            y = x + x
+        return bool(eager_native._installed)
+
+    weft.fill_cache()
+    known, native.layout = native.layout, lambda: None
+    before = often(3)
+    native.layout = known
+    print(before, often(4))
+    """,
+        tmp_path,
+    )
+    assert said == ["False True"]

@@ -394,7 +394,9 @@ def install(kind, departed):
     if not _found:
         call_in_python, after_departing = kind.__dict__["__call__"], departed
         layout = layout_of_objects()
-        _found.append(None if layout is None else _wrapper(kind, layout))
+        if layout is None:
+            return None
+        _found.append(_wrapper(kind, layout))
     return _found[0]
 
 

@@ -94,7 +94,7 @@ _FUNCTIONS = [
     eager_reach.reach,
     eager_updates.update,
 ]
-_installed = []  # the words that native code reads, or None, once that is known
+_installed = []  # the words that native code reads, once there is such code
 _held = []  # what the words are the addresses of
 _update, _modes = None, []  # the builtin that updates a row; the modes that native code knows
 _noting = threading.RLock()  # who tells it of others
@@ -115,8 +115,10 @@ def install():
     if not _installed:
         # One thread alone: what a second one would put in the way of the class of tensors is there already.
         with jit.compiling:
-            if not _installed:
-                _installed.append(_install())
+            words = _installed[0] if _installed else _install()
+            if words is None:
+                return None  # this time: it costs little to ask again
+            _installed[:] = [words]
     return _installed[0]
 
 
