@@ -436,9 +436,11 @@ _calls = [CompiledFunction.__call__]  # what calls go to: the one before the las
 def _call_natively():
     """From now on, if there is native code for it and nobody has put something else in the way."""
     if len(_calls) == 1 and CompiledFunction.__call__ is _calls[0]:
-        _calls.append(install(CompiledFunction, CompiledFunction._number_after) or _calls[0])
-        CompiledFunction.__call__ = _calls[-1]
-        call_methods_natively(CompiledFunction)
+        call = install(CompiledFunction, CompiledFunction._number_after)
+        if call is not None:
+            _calls.append(call)
+            CompiledFunction.__call__ = call
+            call_methods_natively(CompiledFunction)
 
 
 def _always_replayed(function):
