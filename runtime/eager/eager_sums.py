@@ -31,7 +31,7 @@ def is_own(x: Object) -> Bool:
     return is_contiguous(cast(ArrayObject, tensor._data))
 
 
-MOST_COPIED = 1 << 20  # elements: of more a program, which threads share, takes less time
+MOST_COPIED = 1 << 19  # elements: of more a program, which threads share, takes less time
 
 
 @native()
