@@ -9,7 +9,7 @@ from math import prod
 
 from ...compiler.dtypes import DType
 from ...compiler.later import later
-from ...compiler.ops.kinds import number_meta
+from ...compiler.ops.kinds import number_meta, refuse_complex
 from ...compiler.ops.table import Meta
 from ...compiler.ops.view import clone, data
 from ..state.exposure import set_native_show
@@ -240,7 +240,8 @@ def _make(op, arrays, attributes, default_dtype):
     meta = op.infer(metas, attributes, default_dtype)
     plan = Plan(op, arrays, metas, meta, attributes, default_dtype)
     if op.kind == "composite" and op.evaluate is None:
-        if any(m.dtype.is_complex for m in (*metas, meta)) or _is_between_conversions(op, (*metas, meta)):
+        refuse_complex(op, [m.dtype for m in metas])
+        if _is_between_conversions(op, (*metas, meta)):
             return None
         found = _decomposition(op, metas, meta, attributes, default_dtype)
         if found is None:

@@ -236,8 +236,13 @@ def decomposition(op, metas, meta, attributes, default_dtype):
         return None
     if (result.shape, result.dtype) != (meta.shape, meta.dtype):
         return None
-    rule = None if has_halves or alone else Rule(op, metas, result, attributes, default_dtype, None)
+    has_rule = not (has_halves or alone or _has_complex((*metas, meta)))
+    rule = Rule(op, metas, result, attributes, default_dtype, None) if has_rule else None
     return recorder.program((result.number,), rule), result.root is not result
+
+
+def _has_complex(metas):
+    return any(m.dtype.is_complex for m in metas)
 
 
 def _in_float32(op, inputs, attributes, meta):
@@ -328,9 +333,9 @@ def derivative(op, metas, meta, attributes, differentiated, default_dtype):
     roots = tuple(r if r is not None and r < recorder.n_inputs else None for r in roots)
     numbers = tuple(None if r is None else r.number for r in results)
     # A result that shows an input is no program's; one that is an input need not be computed. None are compiled for
-    # floats of 16 bits, whose steps are native code's at once.
+    # floats of 16 bits, whose steps are native code's at once, nor for complex numbers, which have no kernels.
     rule = None
-    if not any(m.dtype.is_half for m in (meta, *metas)) and not any(
+    if not any(m.dtype.is_half or m.dtype.is_complex for m in (meta, *metas)) and not any(
         root is not None and number >= recorder.n_inputs for root, number in zip(roots, numbers) if number is not None
     ):
         computed = tuple(r is not None and r >= recorder.n_inputs for r in numbers)
