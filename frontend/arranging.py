@@ -1,6 +1,7 @@
 """Rearranging: diagonals, triangles, rotations, grids, windows, and joining and parting by dimension."""
 
 import itertools
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from .creation import zeros
 from .functions import to_dtype
 from .placement import check_placement
 from .runtime.state.marks import of_numbers
+from .runtime.state.modes import state
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor, tensor_of
 from .shaping import cat, flatten, flip, movedim, narrow, reshape, sizes, split, stack, transpose, unsqueeze, vstack
@@ -184,8 +186,8 @@ def block_diag(*tensors):
     width, start, rows = sum(x.shape[1] for x in blocks), 0, []
     for x in blocks:
         sides = [(x.shape[0], start), (x.shape[0], width - start - x.shape[1])]
-        left, right = (x.new_zeros(side) for side in sides)
-        rows.append(cat([left, x, right], 1))
+        left, right = ([x.new_zeros(side)] if side[1] else [] for side in sides)
+        rows.append(cat([*left, x, *right], 1))
         start += x.shape[1]
     return cat(rows, 0)
 
@@ -301,6 +303,8 @@ def as_strided(input, size, stride, storage_offset=None):
         raise RuntimeError(f"mismatch in length of strides and shape: {size} and {stride}")
     if any(s < 0 for s in stride):
         raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {stride}")
+    if state.frame is None and input._data is not None and _lies_once(input, size, stride, storage_offset or 0):
+        return strided(flatten(input), size=size, stride=stride, start=storage_offset or 0)
     known = _elements_at(input)
     # The offset counts from the beginning of the memory, which other elements than those of input may be at.
     start = 0 if storage_offset is None else storage_offset - (0 if input._base is None else input.storage_offset())
@@ -319,6 +323,21 @@ def as_strided(input, size, stride, storage_offset=None):
         if positions.min() < 0:
             raise _beyond(input, size, stride, storage_offset)
     return reshape(flatten(input).index_select(0, tensor_of(positions.reshape(-1))), size)
+
+
+def _lies_once(input, size, stride, start):
+    """Whether this is known to be each element once of a tensor that lies in order from the beginning of its memory."""
+    if input._base is not None or not input._data.flags.c_contiguous or {*map(type, (*size, *stride, start))} != {int}:
+        return False
+    return _shows_once(size, stride, start, input._data.size)
+
+
+@lru_cache(4096)
+def _shows_once(size, stride, start, n):
+    """Whether these are places below n, none of them twice."""
+    positions = _sums(start, size, stride)
+    is_within = positions.size == 0 or 0 <= positions.min() <= positions.max() < n
+    return is_within and len(np.unique(positions)) == positions.size
 
 
 def _beyond(input, size, stride, storage_offset):

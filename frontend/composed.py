@@ -19,7 +19,7 @@ from .operands import factor_first, tensor_of
 from .reducing import mean, std, var
 from .runtime.eager.gate import apply_inplace
 from .runtime.state.tensor import Tensor, shape_of, wrap
-from .shaping import cat, flatten, narrow, reshape
+from .shaping import cat, flatten, range_spec, reshape
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -129,9 +129,11 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
         # Nothing is joined to what stays as it is.
         return input.clone()
     input = cat(joined, dim) if len(joined) > 1 else input
+    axis = normalize_axis("diff", dim, input.ndim)
     for _ in range(n):
-        rest = max(input.shape[normalize_axis("diff", dim, input.ndim)] - 1, 0)
-        after, before = narrow(input, dim, input.shape[dim] - rest, rest), narrow(input, dim, 0, rest)
+        size = shape_of(input)[axis]
+        rest = max(size - 1, 0)
+        after, before = (view.slice_(input, spec=range_spec(input, axis, k, rest)) for k in (size - rest, 0))
         input = arithmetic.sub(after, before) if input.dtype.category else comparison.ne(after, before)
     return input
 

@@ -178,6 +178,8 @@ def _array_of(obj):
 def full(size, fill_value, *, dtype=None, requires_grad=False, **placement):
     if placement and (gpu := gpu_for("full", placement)):
         return made_on(gpu, full, size, fill_value, dtype=dtype, requires_grad=requires_grad)
+    if dtype is None and fill_value.__class__ in _NUMBERS and size.__class__ is tuple:
+        return filled(size_given((size,)), fill_value, type_of_numbers(fill_value.__class__), requires_grad)
     if isinstance(size, (int, np.integer)):
         size = (size,)
     if dtype is None and isinstance(fill_value, Tensor):
@@ -201,6 +203,9 @@ def filled(shape, number, dtype, requires_grad):
 def _zeros_at_once(shape, dtype):
     """A tensor, if an op would take longer to find than the few elements take, which are of another shape each time in
     many loops, or so many need not be written: outside of calls in flight, where nobody looks on."""
+    made = marks.zeros(shape, dtype.numpy) if dtype.__class__ is dtypes.DType else None
+    if made is not None:
+        return made
     if dtype not in _PLAIN or state.frame is not None or watching:
         return None
     n = prod(shape)

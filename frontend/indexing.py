@@ -39,7 +39,9 @@ _FULL = slice(None)
 _WHOLE = (None, None, None)
 _INDEX_TYPES = (dtypes.int64, dtypes.int32)
 _INT_OR_NONE = (int, type(None))
-_SURELY_FITS = 2**31
+_BESIDE_TENSORS = {Tensor, slice, int, type(None), type(Ellipsis)}
+_NUMBERS, _PUT = (float, int), (Tensor, float, int)
+_SURELY_FITS, _FEW = 2**31, 1 << 12
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -63,10 +65,18 @@ def getitem(x, key):
         for op, attributes in steps:
             x = op(x, **attributes)
         return x
+    if plain is None and key.__class__ is Tensor and _is_number_in_memory(key) and shape:
+        return view.select(x, axis=0, index=in_range(int(key._data), shape[0], 0))
     if plain is None:
         # A mask selects as many elements as it has True, which is another number every time.
         return _at_tensors(x, key) if is_mask(key) else _answered_at_tensors(x, key)
     return _by_dimensions(x, key, shape)
+
+
+def _is_number_in_memory(k):
+    """Whether an integer tensor of no dimensions is there to be read, outside of calls in flight."""
+    data = k._data
+    return data is not None and not data.ndim and state.frame is None and k.dtype in _INDEX_TYPES
 
 
 def _note_read(x, key):
@@ -207,21 +217,55 @@ def _advanced(x, tensors):
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 def _filled(x, mask, number):
-    """Whether a float was written where a mask of x's shape holds: outside of calls in flight, if x is of floats and
-    has nothing to do with autograd, one op and no tensor of the number."""
+    """Whether a number was written where a mask holds: outside of calls in flight, if x has nothing to do with autograd
+    and the number surely fits, one op and no tensor of the number. The mask is of x's shape; of few elements also of
+    its first dimensions, so that nobody has to look where it holds."""
     array, places = x._data, mask._data
     if array is None or places is None or state.frame is not None or x._requires_grad and state.grad_enabled:
         return False
-    if places.shape != array.shape or places.dtype != np.bool_ or array.dtype.char not in "fd":
+    if places.dtype != np.bool_ or array.dtype.char not in ("fd" if number.__class__ is float else "fdlq"):
         return False
     if _SURELY_FITS <= abs(number) < inf:
         return False
+    if places.shape != array.shape:
+        n = places.ndim
+        if not n or places.shape != array.shape[:n] or array.size > _FEW:
+            return False
+        mask = view.reshape(mask, shape=(*places.shape, *(1,) * (array.ndim - n)))
     apply_inplace(spelling.masked_fill, x, (x, mask, number), {})
     return True
 
 
+def _is_of_indices(key):
+    """Whether a key is an index tensor, or has some beside what other keys are of."""
+    if key.__class__ is tuple:
+        kinds = {*map(type, key)}
+        return Tensor in kinds and kinds <= _BESIDE_TENSORS and not any(map(_is_no_index, key))
+    return key.__class__ is Tensor and not _is_no_index(key)
+
+
+def _is_no_index(k):
+    return k.__class__ is Tensor and (k.dtype not in _INDEX_TYPES or not k.ndim)
+
+
+@answering
+def _put_at_(x, key, value):
+    """x[key] = value of such a key."""
+    value = value if isinstance(value, Tensor) else _as_value(x, value)
+    value = value if value.dtype is x.dtype else comparison.cast(value, dtype=x.dtype)
+    index, axis, merged, value = _positions(x, key, value)
+    apply_inplace(indexing.index_put, x, (x, index, value), {"axis": axis, "merged": merged})
+    return x
+
+
 def setitem(x, key, value):
-    if value.__class__ is float and key.__class__ is Tensor and _filled(x, key, value):
+    if value.__class__ in _NUMBERS and key.__class__ is Tensor and _filled(x, key, value):
+        return
+    if x._data is not None and state.frame is None and value.__class__ in _PUT and _is_of_indices(key):
+        _put_at_(x, key, value)
+        return
+    if key.__class__ is Tensor and _is_number_in_memory(key):
+        x[int(key._data)] = value  # which native code knows
         return
     sizes, frame, made, given = shape_of(x), state.frame, None, value
     plain = (key,) if key.__class__ is int else plain_of(key if key.__class__ is tuple else (key,))

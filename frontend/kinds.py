@@ -1,6 +1,7 @@
 """The kinds of arguments that functions take: a TypeError that names the argument, where PyTorch has one.
 
     door      a function that looks at its arguments; put_doors does so for a module
+    answering a function that does not, and whose calls native code may answer
     mismatch  what is wrong with the arguments of a function, by PyTorch's signatures
 
 Those stand in pytorch_kinds.txt, which docs/pytorch_kinds.py writes. A call is compared with them if no call with
@@ -32,15 +33,17 @@ from .runtime.state.tracebacks import shorten
 
 QUICK = frozenset(
     str.split("""
-    add addcdiv addcmul amax amin any all arange argmax argmin as_tensor asarray atan2 arctan2 backward bmm broadcast_to
-    can_cast cat chunk clamp clamp_max clamp_min clip clone concat concatenate count_nonzero cumsum detach device diag
-    diagonal diff div divide dot empty empty_like equal finfo flatten frac from_numpy full full_like gather hstack iinfo
-    index_select inner is_floating_point is_tensor lerp logit masked_fill matmul max mean min mm mv narrow nonzero norm
-    numel ones ones_like outer permute pow prod promote_types ravel reshape result_type round select sort softmax
-    log_softmax split square squeeze stack std sub subtract sum swapaxes swapdims t tensor to topk transpose tril triu
-    true_divide unbind unsqueeze var vstack where zeros zeros_like linalg.matmul
+    add addcdiv addcmul amax amin any all arange argmax argmin as_tensor asarray atan2 arctan2 backward bmm
+    broadcast_to can_cast cat clamp clamp_max clamp_min clip clone concat concatenate cumsum detach device diagonal div
+    divide dot empty empty_like equal finfo flatten frac from_numpy full full_like gather iinfo index_select inner
+    is_floating_point is_tensor lerp logit masked_fill matmul max mean min mm mv narrow nonzero norm numel ones
+    ones_like outer permute pow prod promote_types ravel reshape result_type round select softmax log_softmax square
+    squeeze stack std sub subtract sum swapaxes swapdims t tensor to transpose tril triu true_divide unsqueeze var
+    where zeros zeros_like linalg.matmul
     """)
 )
+# The same of which native code answers calls: in Python they take more than asking it does.
+ANSWERED = frozenset(str.split("chunk count_nonzero diag diff hstack sort split topk unbind vstack"))
 # What a wrong argument leads to, some lines later.
 _TROUBLE = (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError, ZeroDivisionError)
 _MOST_KNOWN = 1 << 10
@@ -81,26 +84,34 @@ def door(name, function):
             _explain(name, function, args, kwargs, error)
             raise
 
-    for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
-        setattr(checked, attribute, getattr(function, attribute))
-    checked.__wrapped__ = function
-    return checked
+    return _named_like(checked, function)
 
 
 def answering(function):
     """The function, whose calls native code may answer."""
-    place = marks.place_of(function)
+    place, unknown = marks.place_of(function), 0
 
     def answered(*args, **kwargs):
-        try:
-            found = marks.answer(place, args, kwargs)
-        except Exception:  # noqa: BLE001 - the function does the same, and its error says more
-            found = None
-        return function(*args, **kwargs) if found is None else found
+        nonlocal unknown
+        if place not in hopeless and (unknown < _MANY_UNKNOWN or unknown % _ASKED_OF == 0):
+            try:
+                found = marks.answer(place, args, kwargs)
+            except Exception:  # noqa: BLE001 - the function does the same, and its error says more
+                found = None
+            if found is not None:
+                unknown = 0
+                return found
+        unknown += 1
+        return function(*args, **kwargs) if kwargs else function(*args)
 
-    answered.__name__ = function.__name__
-    answered.__wrapped__ = function
-    return answered
+    return _named_like(answered, function)
+
+
+def _named_like(door, function):
+    for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
+        setattr(door, attribute, getattr(function, attribute))
+    door.__wrapped__ = function
+    return door
 
 
 def put_doors(path, names, to):
@@ -111,7 +122,9 @@ def put_doors(path, names, to):
 
 def door_of(name, value):
     """What has this name: with a door, if it is a function that is not too quick for one."""
-    return value if name in QUICK or type(value) is not FunctionType else door(name, value)
+    if name in QUICK or type(value) is not FunctionType:
+        return value
+    return answering(value) if name in ANSWERED else door(name, value)
 
 
 def _look(name, function, args, kwargs, known, key):

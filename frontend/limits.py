@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .compiler.dtypes import bfloat16, dtype_of
+from .compiler.dtypes import DType, bfloat16, dtype_of
 from .runtime.state.modes import state
 
 
@@ -32,15 +32,34 @@ class _Bfloat16:
     smallest_normal = 2.0**-126
 
 
+_known = {}  # type -> its finfo, which programs ask in every step for eps
+
+
 class finfo(_Limits):
     """Limits of a floating type, by default the default one. `resolution` is 10 to the minus decimal digits."""
 
     __slots__ = ("bits", "eps", "max", "min", "tiny", "smallest_normal", "resolution", "dtype")
 
-    def __init__(self, type=None):
-        type = dtype_of(state.default_dtype if type is None else type).to_real()
+    def __new__(cls, type=None):
+        """One object for all calls of a type."""
+        type = state.default_dtype if type is None else type
+        found = _known.get(type) if type.__class__ is DType else None
+        return cls._of(dtype_of(type).to_real(), type) if found is None else found
+
+    @classmethod
+    def _of(cls, type, given):
         if not type.is_floating_point:
             raise TypeError(f"finfo: requires a floating point type, got {type}; use iinfo for integers")
+        self = _known.setdefault(type, object.__new__(cls))
+        self._read(type)
+        if given.__class__ is DType:
+            _known[given] = self
+        return self
+
+    def __reduce__(self):
+        return finfo, (next(type for type, known in _known.items() if known is self),)
+
+    def _read(self, type):
         limits = _Bfloat16 if type is bfloat16 else np.finfo(type.numpy)
         self.bits, self.dtype = limits.bits, type.name
         self.eps, self.max, self.min = float(limits.eps), float(limits.max), float(limits.min)

@@ -195,7 +195,8 @@ def _requires_grad_(self, requires_grad=True):
     if requires_grad.__class__ is not bool:
         given = type(requires_grad).__name__
         raise TypeError(f"requires_grad_(): argument 'requires_grad' (position 1) must be bool, not {given}")
-    self.requires_grad = requires_grad
+    if self._requires_grad is not requires_grad:
+        self.requires_grad = requires_grad
     return self
 
 
@@ -224,6 +225,11 @@ def _item(self):
             ".sum(), or take one, as in x[0]; .tolist() gives all"
         )
     return array.item()
+
+
+def _tolist(self):
+    """The numbers as nested lists; of a tensor of no dimensions the number."""
+    return readable(values_of(self)).tolist()
 
 
 def _real_item(self):
@@ -353,7 +359,7 @@ def _attach_reading():
     Tensor.__contains__ = lambda self, x: bool(values_of(self == x).any())
     Tensor.__repr__, Tensor.__format__ = _repr, _format
     Tensor._repr_html_ = later("notebooks:tensor_html")
-    Tensor.tolist = lambda self: readable(values_of(self)).tolist()
+    Tensor.tolist = _tolist
     Tensor.size, Tensor.stride, Tensor.dim = _size, _stride, lambda self: self.ndim
     Tensor.numel = Tensor.nelement = _numel
     Tensor.ndimension, Tensor.where = Tensor.dim, lambda self, condition, other: f.where(condition, self, other)

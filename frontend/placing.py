@@ -13,7 +13,7 @@ from .creation import arange, full_like, ones, zeros
 from .functions import check_slices, gather, masked_fill, nonzero, to_dtype, where
 from .indexing import getitem, placed
 from .runtime.state.modes import array_that_sizes
-from .runtime.state.tensor import Tensor, tensor_of
+from .runtime.state.tensor import Tensor, shape_of, tensor_of
 from .shaping import expand, flatten, reshape, unsqueeze
 
 
@@ -187,9 +187,9 @@ def masked_select(input, mask):
     """The elements where the mask holds, as a vector; both broadcast."""
     if mask.dtype is not dtypes.bool_:
         raise OpError(f"masked_select: expected BoolTensor for mask, got {mask.dtype.name}")
+    if shape_of(mask) and shape_of(input) == shape_of(mask):
+        return input[mask]
     shape = broadcast_shapes("masked_select", [input.shape, mask.shape])
-    if shape and input.shape == mask.shape:
-        return getitem(input, mask)
     return reshape(getitem(expand(input, shape), expand(mask, shape)), -1)
 
 

@@ -268,7 +268,11 @@ def hstack(tensors):
 
 def vstack(tensors):
     """One above the other: vectors as rows."""
-    return cat([x if tensor_of("vstack", x, "tensors").ndim > 1 else reshape(x, 1, -1) for x in tensors], 0)
+    return cat([x if tensor_of("vstack", x, "tensors").ndim > 1 else _as_row(x) for x in tensors], 0)
+
+
+def _as_row(x):
+    return view.unsqueeze(x, axis=0) if len(shape_of(x)) == 1 else reshape(x, 1, 1)
 
 
 def narrow(input, dim, start, length):
@@ -289,7 +293,7 @@ def narrow(input, dim, start, length):
     start = int(start) + (size if start < 0 else 0)
     if not 0 <= start <= start + length <= size:
         raise RuntimeError(f"narrow: start ({start}) + length ({length}) exceeds dimension size ({size})")
-    return view.slice_(input, spec=_range_spec(input, axis, start, length))
+    return view.slice_(input, spec=range_spec(input, axis, start, length))
 
 
 def split(input=None, split_size=None, dim=0, *, split_size_or_sections=None, tensor=None):
@@ -331,7 +335,7 @@ def _parts(shape, axis, lengths):
     return specs
 
 
-def _range_spec(x, axis, start, length):
+def range_spec(x, axis, start, length):
     spec = [(0, 1, d) for d in tuple(x.shape)]
     spec[axis] = (start, 1, length)
     return tuple(spec)

@@ -66,6 +66,19 @@ CALLS = {
     "something new between": lambda x: x[INDEX, None, ..., SQUARE[0]],
     "a number of no dimensions": lambda x: x[weft.tensor(1), INDEX],
     "two indices": lambda x: x[:, INDEX][SQUARE, INDEX],
+    "chunk": lambda x: x.chunk(2, 1)[1],
+    "split": lambda x: weft.split(x, [1, 2])[1],
+    "unbind": lambda x: x.unbind(1)[2],
+    "iterated": lambda x: list(x)[1],
+    "topk": lambda x: x.topk(2).values,
+    "sort": lambda x: weft.sort(x, 0, descending=True).values,
+    "diff": lambda x: x.diff(2, 0, prepend=x[:1]),
+    "diag": lambda x: weft.diag(x, 1),
+    "diag of a vector": lambda x: weft.diag(x[0], -1),
+    "hstack": lambda x: weft.hstack([x[0], x[1]]),
+    "vstack": lambda x: weft.vstack((x[0], x)),
+    "count_nonzero": lambda x: (x > 0).count_nonzero(dim=1) * x,
+    "a mask of its shape": lambda x: x.masked_select(x > 0),
 }
 
 
@@ -88,6 +101,14 @@ IN_PLACE = {
     "of a row": lambda x: placed(x, (INDEX, 1), 2.5),
     "a slice": lambda x: placed(x, (slice(0, 2), INDEX), 1.0),
     "where a mask says": lambda x: placed(x, x > 0, 0.25),
+    "a whole number where a mask says": lambda x: placed(x, x > 0, 2),
+    "rows that a mask says": lambda x: placed(x, x[:, 0] > 0, 0.5),
+    "rows that a mask says, a tensor": lambda x: placed(x, x[:, 0] > 0, x[0] * 2),
+    "between slices": lambda x: placed(x, (slice(1, None), None, INDEX), 3.0),
+    "at a number": lambda x: placed(x, weft.tensor(-2), 3.0),
+    "at a number, a row": lambda x: placed(x, weft.tensor(1), x[0] * 2),
+    "an element at numbers": lambda x: placed(x, (weft.tensor(1), weft.tensor(2)), 3.0),
+    "a tensor of another type": lambda x: placed(x, INDEX, weft.tensor([1, 2, 3])),
     "masked_scatter_": lambda x: x.masked_scatter_(x > 0, x * 2),
 }
 

@@ -121,7 +121,7 @@ sum_ = _reduction(
     operand_dtype=_widened,
     node_name=_numbered("Sum"),
     make_samples=_axes_samples(),
-    on_complex=lambda x, axes, keepdim: np.sum(x, axes, keepdims=keepdim),
+    on_complex=lambda x, axes, keepdim: np.add.reduce(x, axes, keepdims=keepdim),
     oracle="sum",
 )
 
@@ -173,7 +173,7 @@ prod = _reduction(
     operand_dtype=_widened,
     node_name=_numbered("Prod"),
     make_samples=_axes_samples(0.8, 1.2),
-    on_complex=lambda x, axes, keepdim: np.prod(x, axes, keepdims=keepdim),
+    on_complex=lambda x, axes, keepdim: np.multiply.reduce(x, axes, keepdims=keepdim),
     oracle="prod",
 )
 

@@ -8,6 +8,7 @@ from ..compiler.ops.arithmetic import clamp_min, div, mul
 from ..compiler.ops.comparison import cast, eq, ne, where, within
 from ..compiler.ops.reduction import sum_
 from ..compiler.ops.view import permute
+from ..kinds import answering
 from ..operands import tensor_of
 from ..runtime.state.marks import spanned
 from ..runtime.state.said import warn
@@ -135,6 +136,7 @@ def _require_same_shape(name, x, target):
 
 
 @spanned
+@answering
 def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """-(target log(x) + (1 - target) log(1 - x)) for probabilities x, every logarithm at least -100.
 
@@ -181,6 +183,7 @@ def binary_cross_entropy_with_logits(
 
 # --- classes --------------------------------------------------------------------------------------------------------
 @spanned
+@answering
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
     """-x[target] of every row: x holds log probabilities (N, C), (C,) or (N, C, d1, ...), target classes without C.
 
@@ -243,6 +246,7 @@ def _row_weights(classes, weight, ignore_index):
 
 
 @spanned
+@answering
 def cross_entropy(
     input,
     target,

@@ -50,7 +50,8 @@ def _function(op, metas, attributes, types, meta):
         function = _by_numpy(op, metas, attributes, types, meta)
         if function is not None:
             return function, True
-        return lambda *operands: evaluate(op, operands, attributes, types, meta), False
+        if not _is_as_it_is(op, metas, attributes, types, meta):
+            return lambda *operands: evaluate(op, operands, attributes, types, meta), False
     if op.kind == "elementwise":
         return _elementwise(op, metas, attributes, types, meta)
     if op.kind == "reduction" and op.evaluate is None:
@@ -68,6 +69,14 @@ def _function(op, metas, attributes, types, meta):
         return function, False
     casts = [_cast(m, d) for m, d in zip(metas, types)] if types and op.kind != "reduction" else ()
     return _whole(_after_casts(function, [c and partial(quietly, c) for c in casts]) if any(casts) else function), False
+
+
+def _is_as_it_is(op, metas, attributes, types, meta):
+    """Whether an op on types that no kernel knows is a function of NumPy's of the operands as they are."""
+    if op.kind != "library" or types:
+        return False
+    given = [m.dtype for m in metas]
+    return (op.takes_complex or not any(d.is_complex for d in given)) and not needs_wider(op, given, attributes, meta)
 
 
 def _whole(function):

@@ -28,6 +28,7 @@ from ..eager import (
     eager_matching,
     eager_reach,
     eager_updates,
+    eager_zeros,
     engine,
     gate,
     node,
@@ -90,6 +91,7 @@ _FUNCTIONS = [
     eager_lent.show,
     eager_lent.data,
     eager_equal.equal,
+    eager_zeros.zeros,
     eager_backward.sweep,
     eager_reach.reach,
     eager_updates.update,
@@ -150,6 +152,7 @@ def _install():
     set_native_lend(_builtin("lend", code.address("weft_eager_lend"), words))
     set_native_show(_builtin("show", code.address("weft_eager_show"), words))
     native_values.install_data(_builtin("data", code.address("weft_eager_data"), words))
+    marks.zeros = _builtin("zeros", code.address("weft_eager_zeros"), words)
     marks.are_equal = _builtin("equal", code.address("weft_eager_equal"), words)
     gate.set_native_change(_builtin("change", code.address("weft_eager_inplace"), words))
     gate.set_native_clear(_builtin("clear", code.address("weft_eager_zero"), words))
@@ -175,6 +178,7 @@ def _first_words(address, replaying):
         slow_zero=eager_inplace.not_changed,
         slow_lend=eager_lent.not_lent,
         slow_show=eager_lent.not_lent,
+        slow_zeros=eager_zeros.not_made,
         slow_equal=eager_equal.not_compared,
         slow_data=native_values.data_in_python(),
         replaying=replaying,

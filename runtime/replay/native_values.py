@@ -15,7 +15,7 @@ from ...compiler.translate.language import External, cast, keep, load_at, local_
 from ..code import translated
 from ..code.native_kinds import TensorObject, call_with, new_long, set_attribute
 from ..code.packing import Packed
-from ..eager.eager_matching import n_elements
+from ..eager.eager_matching import is_contiguous, n_elements
 from ..eager.eager_words import ArrayObject, StorageObject, new_tuple, set_tuple_item, thread_number, thread_state
 from ..eager.eager_words import Words as EagerWords
 from ..eager.rebase import set_apart
@@ -27,7 +27,7 @@ from .native_keys import layout_with_keys
 from .native_methods import described, in_python
 from .native_shapes import in_range
 
-_ITEM, _IS_APART = "item", "_is_apart"
+_ITEM, _TOLIST, _IS_APART = "item", "tolist", "_is_apart"
 call_method = External("PyObject_VectorcallMethod", (Object, Address, I64, Address), Object, fails="null")
 try_method = External("PyObject_VectorcallMethod", (Object, Address, I64, Address), Maybe(Object))
 try_with_one = External("PyObject_CallOneArg", (Object, Object), Maybe(Object), python=lambda f, x: f(x))
@@ -39,6 +39,8 @@ class Words(Struct):
     eager: Address
     classes: Tuple  # of tensors as weft made them
     item: Object  # what does the same in Python
+    tolist: Object
+    contiguous: Object
     to_float: Object
     to_int: Object
     to_bool: Object
@@ -67,9 +69,7 @@ def is_in_memory(x: Object) -> Bool:
 def is_one_number(x: Object) -> Bool:
     if not is_in_memory(x):
         return False
-    array = cast(ArrayObject, cast(TensorObject, x)._data)
-    # NumPy does not know numbers of that type.
-    return array.dtype is not cast(EagerWords, WORDS.eager).bfloat16 and n_elements(array) == 1
+    return are_numbers_of_numpy(x) and n_elements(cast(ArrayObject, cast(TensorObject, x)._data)) == 1
 
 
 @native()
@@ -86,6 +86,30 @@ def item(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
     if n == 0 and names is None and is_one_number(x):
         return number_in(x)
     return in_python(WORDS.item, x, arguments, n, names)
+
+
+@native(name="weft_tensor_tolist")
+def tolist(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
+    if n == 0 and names is None and is_in_memory(x) and are_numbers_of_numpy(x):
+        array = keep(cast(TensorObject, x)._data)
+        given = local_array(Address, 1)
+        given[0] = cast(Address, array)
+        null = cast(EagerWords, WORDS.eager).null
+        return call_method(_TOLIST, given, 1, null)
+    return in_python(WORDS.tolist, x, arguments, n, names)
+
+
+@native()
+def are_numbers_of_numpy(x: Object) -> Bool:
+    return cast(ArrayObject, cast(TensorObject, x)._data).dtype is not cast(EagerWords, WORDS.eager).bfloat16
+
+
+@native(name="weft_tensor_contiguous")
+def contiguous(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
+    data = cast(TensorObject, x)._data
+    if n == 0 and names is None and data is not None and is_contiguous(cast(ArrayObject, data)):
+        return x
+    return in_python(WORDS.contiguous, x, arguments, n, names)
 
 
 @native(name="weft_tensor_float")
@@ -216,7 +240,8 @@ def is_weft_tensor(x: Object) -> Bool:
 
 
 # --- installing -------------------------------------------------------------------------------------------------------
-_METHODS = {"item": item, "stride": stride, "data_ptr": data_ptr, "numpy": numpy, "detach": detached}
+_METHODS = {"item": item, "tolist": tolist, "contiguous": contiguous, "stride": stride, "data_ptr": data_ptr}
+_METHODS |= {"numpy": numpy, "detach": detached}
 _SLOTS = {"__float__": ("to_float", to_float), "__int__": ("to_int", to_int), "__bool__": ("to_bool", to_bool)}
 _held = []  # what the words are the addresses of
 

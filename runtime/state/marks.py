@@ -178,6 +178,7 @@ def not_answered(*_):
 
 
 answer = not_answered  # (place, args, kwargs) -> the result of a call that is known, or None
+zeros = not_answered  # (shape, NumPy's type) -> a tensor, or None (runtime/eager/eager_zeros.py)
 are_equal = not_answered  # (x, y) -> whether shapes and elements are equal, or None (runtime/eager/eager_equal.py)
 
 
