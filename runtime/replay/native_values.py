@@ -27,10 +27,9 @@ from .native_keys import layout_with_keys
 from .native_methods import described, in_python
 from .native_shapes import in_range
 
-_ITEM, _TOLIST, _IS_APART = "item", "tolist", "_is_apart"
+_ITEM, _TOLIST, _IS_APART, _CALL = "item", "tolist", "_is_apart", "__call__"
 call_method = External("PyObject_VectorcallMethod", (Object, Address, I64, Address), Object, fails="null")
 try_method = External("PyObject_VectorcallMethod", (Object, Address, I64, Address), Maybe(Object))
-try_with_one = External("PyObject_CallOneArg", (Object, Object), Maybe(Object), python=lambda f, x: f(x))
 is_true = External("PyObject_IsTrue", (Object,), I32, python=bool)
 whole_number_of = External("PyNumber_Long", (Object,), Object, fails="null", python=int)
 
@@ -135,14 +134,18 @@ def to_int(x: Object) -> Object:
 @native(name="weft_tensor_bool")
 def to_bool(x: Object) -> I32:
     """-1 with an exception, as CPython has it of this slot."""
+    arguments = local_array(Address, 2)
+    null = cast(EagerWords, WORDS.eager).null
     if is_one_number(x):
         array = keep(cast(TensorObject, x)._data)
-        arguments = local_array(Address, 1)
         arguments[0] = cast(Address, array)
-        null = cast(EagerWords, WORDS.eager).null
         found = try_method(_ITEM, arguments, 1, null)
     else:
-        found = try_with_one(WORDS.to_bool, x)
+        # CPython 3.10 has no function that calls with one argument.
+        function = keep(WORDS.to_bool)
+        arguments[0] = cast(Address, function)
+        arguments[1] = cast(Address, x)
+        found = try_method(_CALL, arguments, 2, null)
     if found is None:
         return -1
     return is_true(found)
