@@ -13,7 +13,7 @@ from .operands import require_tensors
 from .runtime.state import marks
 from .runtime.state.elsewhere import is_elsewhere
 from .runtime.state.modes import no_grad, state
-from .runtime.state.tensor import Tensor, shape_of
+from .runtime.state.tensor import Tensor, shape_of, wrap
 from .shaping import flatten, unsqueeze
 
 
@@ -83,6 +83,14 @@ def is_one_of(elements, test_elements, invert):
         or prod(shape_of(elements)) * prod(shape_of(test_elements)) > _FEW_PAIRS
     ):
         return None
+    if (
+        state.frame is None
+        and marks.answer is marks.not_answered
+        and not any(map(is_elsewhere, (elements, test_elements)))
+    ):
+        # Without native code NumPy takes half of the time of the ops.
+        found = (readable(elements.array)[..., None] == readable(test_elements.array).reshape(-1)).any(-1)
+        return wrap(np.asarray(~found if invert else found))
     return _is_one_of_few(elements, test_elements, invert)
 
 

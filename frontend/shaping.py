@@ -268,11 +268,7 @@ def hstack(tensors):
 
 def vstack(tensors):
     """One above the other: vectors as rows."""
-    return cat([x if tensor_of("vstack", x, "tensors").ndim > 1 else _as_row(x) for x in tensors], 0)
-
-
-def _as_row(x):
-    return view.unsqueeze(x, axis=0) if len(shape_of(x)) == 1 else reshape(x, 1, 1)
+    return cat([x if tensor_of("vstack", x, "tensors").ndim > 1 else reshape(x, 1, -1) for x in tensors], 0)
 
 
 def narrow(input, dim, start, length):

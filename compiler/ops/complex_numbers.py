@@ -111,7 +111,8 @@ def _infer_complex(operands, attributes):
 
 
 def _evaluate_complex(x, y):
-    made = np.empty(np.broadcast_shapes(x.shape, y.shape), np.result_type(x.dtype, np.complex64))
+    shape = x.shape if x.shape == y.shape else np.broadcast_shapes(x.shape, y.shape)
+    made = np.empty(shape, np.complex64 if x.dtype == np.float32 else np.complex128)
     made.real, made.imag = x, y
     return made
 

@@ -93,7 +93,9 @@ class Function:
         needed = tuple([isinstance(x, Tensor) and x._requires_grad for x in args])
         context.needs_input_grad = needed
         recorded, level = state.grad_enabled, state.forward
-        state.grad_enabled, state.forward = False, None
+        state.grad_enabled = False
+        if level is not None:
+            state.forward = None
         try:
             if facts.setup is None:
                 result = facts.forward(context, *args)
@@ -101,7 +103,9 @@ class Function:
                 result = facts.forward(*args)
                 facts.setup(context, args, result)
         finally:
-            state.grad_enabled, state.forward = recorded, level
+            state.grad_enabled = recorded
+            if level is not None:
+                state.forward = level
         outputs = result if isinstance(result, tuple) else (result,)
         if context._dirty:
             _check_dirty(context, args, outputs)

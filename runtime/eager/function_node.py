@@ -235,7 +235,7 @@ def _access(saved, k):
 
 
 def is_in(x, tensors):
-    return id(x) in [id(y) for y in tensors]
+    return bool(tensors) and id(x) in [id(y) for y in tensors]
 
 
 def rule_of(function):
