@@ -18,6 +18,7 @@ from .explain import breaks, explain, runs_later
 from .made_anew import CountedCalls, n_eager_calls
 from .overriding import all_off, off
 from .read_cost import seconds_of_a_read
+from .runtime.eager.function import set_ways
 from .runtime.programs.advice import advice_for
 from .runtime.programs.background import meanwhile
 from .runtime.programs.loops import Loops
@@ -429,6 +430,7 @@ _traced = later("runtime.gpu.trace:traced")
 _many_learned = later("runtime.replay.many_learning:ManyLearned")
 OptimizedModule = CompiledFunction  # PyTorch's name of it, by which programs know it
 set_compile(CompiledFunction)
+set_ways(later("own_functions:ways_of"))  # of Functions that compiled calls meet
 _listening = []  # lists that get every function of which something is recorded
 _calls = [CompiledFunction.__call__]  # what calls go to: the one before the last is the Python function
 

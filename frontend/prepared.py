@@ -24,8 +24,7 @@ from .runtime.replay.frame_usual import UsualFrame
 from .runtime.replay.prepared_call import ARRAY, OTHER, TENSOR, NativeCall
 from .runtime.state.attributes import refusal, same
 from .runtime.state.modes import autocasting, state, watching
-from .runtime.state.random import default_generator
-from .runtime.state.said import n_warnings
+from .runtime.state.seen import Watch
 from .runtime.state.tensor import Tensor
 
 _FIRST_WAIT, _LONGEST_WAIT = 6, 4096
@@ -74,27 +73,16 @@ class Prepared:
         )
 
 
-class Look:
+class Look(Watch):
     """What is seen of one call, from within."""
 
     def __init__(self):
+        super().__init__()
         self.frame = self.numbers = self.results = self.form = None
         self.outside = {}  # number -> tensor, of those from outside that are no arguments
         self.made = ()  # numbers of those that are new in every call
         self.compared = []
         self.copied = []  # those of them that the call has read copies of, without gaps
-        self.read = False
-        self._draws, self._n_warnings = _draws(), n_warnings()
-
-    def __enter__(self):
-        state.looks_on = self
-        return self
-
-    def __exit__(self, *exception):
-        state.looks_on = None
-
-    def __call__(self, tensor):
-        self.read = True
 
     def ended(self, results, form=None):
         """The function, which is called in a frame, is about to return these. form: of their arrays what the caller
@@ -135,14 +123,6 @@ class Look:
             if not is_named and (vid not in self.made or id(_owner(x._data)) in given):
                 raise Impure("it reads a tensor that is found nowhere in its code, as a part of an argument")
 
-    def what_else(self):
-        """Of what would not be the same without its Python, or None."""
-        if self.read:
-            return "its Python reads values of a tensor"
-        if self._draws != _draws():
-            return "it draws random numbers"
-        return None if self._n_warnings == n_warnings() else "it warns of something"
-
     def reason(self):
         """Why calls like this one cannot be prepared, or None: after the call."""
         frame = self.frame
@@ -155,10 +135,6 @@ class Look:
         if frame.needed.views or frame.needed.commits or not set(self.results) <= {*frame.needed.live}:
             return "it changes a tensor, or a result is one that was there before"
         return None
-
-
-def _draws():
-    return default_generator.initial_seed(), default_generator._calls
 
 
 class PreparedCall:

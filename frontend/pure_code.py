@@ -88,10 +88,12 @@ def reads_of(function, *given):
 class Reads(ReadsOfObjects):
     """What a function reads outside, and what that was.
 
-    tensors: those among them, whose memory is not compared.
+    tensors: those among them, whose memory is not compared. filling: code objects that may give what their first
+    parameter is attributes, as an `__init__` does.
     """
 
-    def __init__(self):
+    def __init__(self, filling=()):
+        self._filling = filling
         self.tensors = []
         self.items, self.absent = [], []  # (dict, name, value) of what is in a dict; of what is not
         self.attributes, self.cells = [], []  # (object, name, value); (cell, value)
@@ -244,7 +246,7 @@ class Reads(ReadsOfObjects):
         self._add_code(code, function.__globals__, outside)
 
     def _add_code(self, code, globals_, cells):
-        line, own = code.co_firstlineno, _new_object(code)
+        line, own = code.co_firstlineno, _new_object(code, code in self._filling)
         before = level = None  # the last instruction, and the last but one
         for step in dis.get_instructions(code):
             line = _line_of(step) or line
@@ -328,6 +330,17 @@ class Reads(ReadsOfObjects):
     def _add_absent(self, namespace, name):
         self.absent.append((namespace, name, None))
 
+    def allow(self, names):
+        """Attributes of what is known by other means."""
+        self._of_known_objects.update(names)
+
+    def allowed(self):
+        return frozenset(self._of_known_objects)
+
+    def names(self):
+        """All that code names, until `seal`: attributes, globals and builtins."""
+        return {name for name, *_ in self._names} | {name for _, name, _ in self.items}
+
     def containers(self):
         """The lists and dicts among what it reads."""
         return [*(items for items, _ in self.lists), *(items for items, *_ in self.dicts)]
@@ -389,9 +402,9 @@ def _refusal(opname, name):
     return f"it has an import, a class or the like ({opname})"
 
 
-def _new_object(code):
-    """The name of what an `__init__` is given to fill, if it stays that."""
-    is_init = code.co_name == "__init__" and code.co_argcount > 0
+def _new_object(code, is_filling):
+    """The name of what an `__init__` or the like is given to fill, if it stays that."""
+    is_init = (is_filling or code.co_name == "__init__") and code.co_argcount > 0
     stored = {str(s.argval) for s in dis.get_instructions(code) if is_init and "STORE_FAST" in s.opname}
     return code.co_varnames[0] if is_init and code.co_varnames[0] not in " ".join(stored).split() else None
 

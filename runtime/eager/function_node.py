@@ -113,14 +113,14 @@ class FunctionNode(BaseNode):
         self.hooks = self.pre_hooks = self.retained = None
         self.function, self.context, self.n_outputs = function, context, len(outputs)
         # Only what has an edge gets a gradient.
-        self.input_metas = [None if e is None else _meta_of(x) for x, e in zip(inputs, edges)]
+        self.input_metas = [None if e is None else meta_of(x) for x, e in zip(inputs, edges)]
         # `views` are the outputs that show the memory of an input.
         self.output_metas, self.outputs, self.views = metas, numbers, _ = [], {}, ()
         for k, x in enumerate(outputs):
             if not isinstance(x, Tensor):
                 metas.append(None)
                 continue
-            metas.append(_meta_of(x))
+            metas.append(meta_of(x))
             numbers[id(x)] = k
             if x._base is not None and not is_in(x, context._dirty):
                 self.views += (k,)
@@ -171,7 +171,7 @@ class FunctionNode(BaseNode):
         for k, gradient in enumerate(results):
             if edges[k] is None:
                 gradient = None
-            elif gradient.__class__ is not Tensor or _meta_of(gradient) != self.input_metas[k]:
+            elif gradient.__class__ is not Tensor or meta_of(gradient) != self.input_metas[k]:
                 gradient = self._checked(k, gradient)
             found.append(gradient)
         return found
@@ -223,7 +223,7 @@ class FunctionNode(BaseNode):
         return tuple([SavedTensor.of(self, *_access(self.context._saved, k)) for k in range(len(self.context._saved))])
 
 
-def _meta_of(tensor):
+def meta_of(tensor):
     """(shape, type)"""
     data, meta = tensor._data, tensor._meta
     return (data.shape, dtype_of(data)) if data is not None else (meta.shape, meta.dtype)

@@ -18,6 +18,15 @@ class NothingAgain:
         """The same for what a call of a Function was given and has returned, if it has come before: its node."""
         return None
 
+    def function_again(self, ways, args):
+        """What a call of a Function that does nothing but ops (own_ops.py) returns, if it has come here before; else
+        None."""
+        return None
+
+    def place_of_function(self, ways, args):
+        """What learns from the call of such a Function that begins here, if anything does."""
+        return None
+
     def hook_again(self, tensor):
         """What hooks of a value are to be registered with, if it had some in the call before."""
         return None

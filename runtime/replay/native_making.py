@@ -36,6 +36,7 @@ _PARTS = (
     "finished_calls",
     "finished_tables",
     "whole_call",
+    "usual_applied",
     "prepared_call",
 )
 _EVERYTHING = "native code of replays and eager mode"

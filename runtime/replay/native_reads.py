@@ -4,11 +4,25 @@
 function does nothing but ops, and that all this is as it was, need not run it (prepared_call.py, whole_call.py).
 """
 
-from ...compiler.translate.kinds import I32, I64, Address, Bool, Dict, List, Maybe, Object, ObjectKind, Rows, Struct
+from ...compiler.translate.kinds import (
+    I32,
+    I64,
+    Address,
+    Bool,
+    Dict,
+    Inline,
+    List,
+    Maybe,
+    Object,
+    ObjectKind,
+    Rows,
+    Struct,
+)
 from ...compiler.translate.language import External, address_of, cast, load_at, local_array, native, require
 from ..code import kernels
 from ..code.native_kinds import TensorObject, get_attribute
 from ..eager.eager_words import ArrayObject, next_item
+from . import native_words
 
 compare_memory = External("memcmp", (I64, I64, I64), I32, quiet=True)
 cell_value = External("PyCell_Get", (Object,), Maybe(Object), quiet=True, python=lambda cell: cell.cell_contents)
@@ -56,6 +70,19 @@ class Outside(Struct):
     tensor: Object
     array: Object
     requires_grad: Object
+
+
+class View(Struct):
+    number: I64
+    base: I64
+
+
+class CallWords(Struct):
+    """The first words of the replay's own (native_words.py)."""
+
+    position: I64
+    unused: Inline(I64, native_words.DEPARTED - 1)
+    departed: I64
 
 
 class ReadWords(Struct):

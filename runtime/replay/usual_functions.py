@@ -6,6 +6,7 @@ is remembered (FunctionCall), so that the next ones need only be compared with i
 from ..eager.function_node import FunctionNode
 from ..record import frame_functions
 from ..state.modes import state
+from .usual_applied import AppliesFunctions
 from .usual_books import at_work
 from .usual_inplace import pass_expected
 from .usual_leaves import NewLeaf
@@ -45,7 +46,7 @@ class FunctionCall:
         return same and plain and len(outputs) == len(self.entries)
 
 
-class ConnectsAgain:
+class ConnectsAgain(AppliesFunctions):
     """The part of a UsualFrame that knows the outputs of Functions.
 
     functions: number of an output -> (node, which output it is). The edges of such a node are numbers of its inputs:

@@ -11,7 +11,7 @@ it changes tensors in place, makes leaves or asks for gradients, that is done he
 
 from functools import cache, partial
 
-from ...compiler.translate.kinds import I64, Dict, Inline, List, Object, Rows, Struct, Tuple, offset_of
+from ...compiler.translate.kinds import I64, Dict, List, Object, Rows, Struct, Tuple, offset_of
 from ...compiler.translate.language import METHOD, cast, native, require
 from ..code import translated
 from ..code.native_kinds import TensorObject, call_with
@@ -22,8 +22,7 @@ from ..programs.program import captures
 from ..state.modes import autocasting, watching
 from ..state.tensor import Tensor
 from . import native as objects
-from . import native_words
-from .native_reads import ReadWords, read_words, require_same
+from .native_reads import CallWords, ReadWords, View, read_words, require_same
 from .object_layout import layout_of_objects
 from .usual_whole import steps_of
 
@@ -46,19 +45,6 @@ class Leaf(Struct):
     is_tensor: I64
     kind: Object
     value: Object
-
-
-class View(Struct):
-    number: I64
-    base: I64
-
-
-class CallWords(Struct):
-    """The first words of the replay's own (native_words.py)."""
-
-    position: I64
-    unused: Inline(I64, native_words.DEPARTED - 1)
-    departed: I64
 
 
 class Words(Struct):
