@@ -23,6 +23,7 @@ from .array_bytes import ArrayBytes
 from .nn.module import Module
 from .paths import PathModule
 from .public import is_there
+from .pure_containers import ReadsOfContainers, is_known_container
 from .pure_objects import Impure, ReadsOfObjects
 from .pure_values import (
     PACKAGE,
@@ -85,7 +86,7 @@ def reads_of(function, *given):
     return reads
 
 
-class Reads(ReadsOfObjects):
+class Reads(ReadsOfContainers, ReadsOfObjects):
     """What a function reads outside, and what that was.
 
     tensors: those among them, whose memory is not compared. filling: code objects that may give what their first
@@ -126,6 +127,8 @@ class Reads(ReadsOfObjects):
             self._add_partial(value, name, code, line)
         elif kind in (tuple, list, dict) or is_named_tuple(kind):
             self._add_parts(value, name, code, line)
+        elif is_known_container(kind):
+            self._add_container_of_python(value, name, code, line)
         elif kind is np.ndarray and not value.dtype.hasobject:
             self._add_array(value, name, code, line)
         elif kind is types.ModuleType:
@@ -176,16 +179,23 @@ class Reads(ReadsOfObjects):
             raise Impure(f"what it reads has more than {_MOST_PARTS} parts, {name} among them", code, line)
 
     def _add_parts(self, value, name, code, line):
-        self._count_parts(len(value), name, code, line)
-        parts = tuple(value.values() if type(value) is dict else value)
         if type(value) is dict:
-            if not all(type(key) in _KEYS for key in value):
-                raise Impure(f"{name} is a dict by other keys than strings and numbers", code, line)
-            self.dicts.append((value, tuple(value), parts))
-        elif type(value) is list:
+            return self._add_dict(value, name, code, line)
+        self._count_parts(len(value), name, code, line)
+        parts = tuple(value)
+        if type(value) is list:
             self.lists.append((value, parts))
         elif type(value) is not tuple:
             self._add_class(type(value), code, line)
+        for part in parts:
+            self.add_value(part, f"a part of {name}", code, line)
+
+    def _add_dict(self, value, name, code, line):
+        self._count_parts(len(value), name, code, line)
+        if not all(type(key) in _KEYS for key in value):
+            raise Impure(f"{name} is a dict by other keys than strings and numbers", code, line)
+        parts = tuple(value.values())
+        self.dicts.append((value, tuple(value), parts))
         for part in parts:
             self.add_value(part, f"a part of {name}", code, line)
 

@@ -10,7 +10,7 @@ import types
 from .nn.module import Module
 from .paths import FAMILY_OF_FUNCTION, PathModule
 from .public import is_there
-from .pure_values import PACKAGE, described, is_named_tuple, is_of_enum
+from .pure_values import CACHED, PACKAGE, described, is_named_tuple, is_of_enum
 from .runtime.replay import native_layout
 from .runtime.state.tensor import Tensor
 
@@ -19,6 +19,7 @@ _ASIDE = frozenset(
     str.split("""
     __init__ __repr__ __str__ __post_init__ __init_subclass__ __class_getitem__ __del__ __getstate__ __setstate__
     __reduce__ __reduce_ex__ __copy__ __deepcopy__ __replace__ __dir__ __format__ __sizeof__ __setattr__ __delattr__
+    __subclasshook__
 """)
 )
 _OF_MAKING = frozenset(("__init__", "__post_init__", "__setattr__", "__del__"))  # and of ending, an object
@@ -148,7 +149,7 @@ class ReadsOfObjects:
                     self.add_value(value.fget, name, code, line)
                 elif type(value) in (staticmethod, classmethod):
                     self.add_value(value.__func__, name, code, line)
-                elif type(value) is types.FunctionType or not hasattr(type(value), "__get__"):
+                elif type(value) in (types.FunctionType, CACHED) or not hasattr(type(value), "__get__"):
                     self.add_value(value, name, code, line)
                 elif not (is_named_tuple(base) and name in base._fields):
                     raise Impure(f"{name} is {described(value)}", code, line)

@@ -8,7 +8,8 @@ import operator
 import sys
 import types
 from abc import ABCMeta
-from functools import reduce
+from functools import lru_cache, reduce
+from typing import Protocol
 
 import numpy as np
 
@@ -32,6 +33,7 @@ _BUILTINS = frozenset(str.split("""
 """))  # fmt: skip
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, DType, Size, np.dtype, np.float64, np.float32, np.int64,
           np.bool_, type(Ellipsis), np.ufunc, Op)  # fmt: skip
+CACHED = type(lru_cache(id))  # the type of functions with a cache
 _PLAIN_SET = frozenset((type(None), bool, int, float, str, bytes))  # types that compare by value
 _TYPES = frozenset((Tensor, DType, Size, enable_grad, inference_mode, no_grad, np.ndarray, np.float64, np.float32,
                     np.int64, np.bool_))  # fmt: skip
@@ -104,7 +106,12 @@ def is_plain_object(kind):
     """Whether reading an attribute of such an object is looking into its dict or slots and the dicts of its classes."""
     # What inherits from a list, a dict or the like has more than that, and so has a class of an extension.
     has_place = kind.__dictoffset__ != 0 or all("__slots__" in vars(base) for base in kind.__mro__[:-1])
-    return type(kind) in (type, ABCMeta) and _is_plain(kind) and kind.__new__ is object.__new__ and has_place
+    return (
+        type(kind) in (type, ABCMeta, type(Protocol))
+        and _is_plain(kind)
+        and kind.__new__ is object.__new__
+        and has_place
+    )
 
 
 def is_plain_class(kind):

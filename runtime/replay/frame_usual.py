@@ -447,14 +447,14 @@ class UsualFrame(
         return self._native is not None and not self.working and self._spans.step(optimizer)
 
     # --- departing ------------------------------------------------------------------------------------------------
-    def depart(self):
-        """The Frame that goes on with the call from here."""
+    def depart(self, ends=False):
+        """The Frame that goes on with the call from here. ends: it has come to its end."""
         if self._real is None:
             self.working = self.changing = self.torn = True
             self.seen = self._numbers()
             with frame_in_making():
                 self.take_own_steps()
-                if self.hooked or self.functions or self.walking or continue_elsewhere(self) is None:
+                if self.hooked or self.functions or self.walking or continue_elsewhere(self, ends) is None:
                     frame = recorded_so_far(self)
                     native.deactivate()
                     self.leave_to(frame)

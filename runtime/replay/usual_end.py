@@ -50,10 +50,10 @@ class Ending:
             # An exception, of a signal handler perhaps, has come in the middle of an op (onlooker.py).
             self.give_up()
             raise RuntimeError(f"a compiled call has failed: {frame_end.INTERRUPTED}")
-        if self._real is None and self._end():
+        if self._real is None and self.is_at_end() and self._end():
             self._finish()
         else:
-            self.depart().close()
+            self.depart(ends=True).close()
 
     def _end(self):
         """Whether the call has ended as usual."""
@@ -164,7 +164,7 @@ class Ending:
     def _close_unusual(self):
         # A value with weak references may have ended with the function, else it is held.
         is_watched = any(getweakrefcount(self.tensors[vid]) for vid, alive in self.results if not alive)
-        close(self if is_watched else self.depart())
+        close(self if is_watched else self.depart(ends=True))
 
     def _close_failed(self, error):
         if self._has_landed():
@@ -245,10 +245,12 @@ class Ending:
         self.given, self.landed = None, False
         return done
 
+    def is_at_end(self):
+        """Whether the call has done all that is done here."""
+        return self.entries[self.position.value].op is None and self.n_flushed == len(self.segments)
+
     def _same_are_alive(self):
-        if self.entries[self.position.value].op is not None or self.n_flushed < len(self.segments):
-            return False
-        if len(self.numbers) != self.n_numbers:
+        if not self.is_at_end() or len(self.numbers) != self.n_numbers:
             return False
         results = self._pick(self.tensors)
         is_watched = any(map(getweakrefcount, results))

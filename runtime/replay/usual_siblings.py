@@ -12,12 +12,13 @@ from . import native, native_words
 from .usual_depart import begin_taking_over
 
 
-def continue_elsewhere(call):
+def continue_elsewhere(call, ends=False):
     """The UsualFrame that takes over a call in flight at its position, in the state it would have had; None if there is
-    none that may. Whether it can go on is for it to find out."""
+    none that may. Whether it can go on is for it to find out. ends: the call has come to its end, by an exception
+    perhaps, so it must be one that does nothing more, either."""
     tried = (*call.tried, call)
     for other in call.recording.replays:
-        if any(other is one for one in tried) or is_left(other):
+        if any(other is one for one in tried) or is_left(other) or ends and not _ends_there(call, other):
             continue
         if _shares_past(call, other) and other._take():
             if other.expectation.holds():
@@ -26,6 +27,11 @@ def continue_elsewhere(call):
                 return other
             other._release()
     return None
+
+
+def _ends_there(call, other):
+    k = call.position.value
+    return len(other.entries) - 1 == k and len(other.segments) == call.n_flushed
 
 
 def is_left(usual):
