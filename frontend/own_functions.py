@@ -22,6 +22,11 @@ _LOOKS = frozenset(str.split("""
     is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_enabled retains_grad names is_pinned
     contiguous type item tolist numpy element_size nbytes itemsize
 """))  # fmt: skip
+# What draws random numbers: a backward that did so when it is looked at would take them from what comes then.
+_DRAWS = frozenset(str.split("""
+    bernoulli bernoulli_ cauchy_ exponential_ geometric_ gumbel_softmax log_normal_ multinomial normal_ poisson random_
+    rrelu rrelu_ uniform_ fractional_max_pool2d fractional_max_pool3d scaled_dot_product_attention
+"""))  # fmt: skip
 # What backward may name: it is asked later, so a value may be another one by then.
 _LASTING = (types.ModuleType, PathModule, types.FunctionType, types.BuiltinFunctionType, type, Op)
 _MOST_PROOFS, _MOST_OF_CODE, _MOST_CODES = 4, 8, 1024
@@ -100,5 +105,8 @@ def _check_lasting(reads):
         raise Impure("backward reads what forward has not saved")
     named = [value for _, _, value in reads.items] + [value for _, value in reads.cells]
     named += [value for _, name, value in reads.attributes if name != "__code__" and value is not None]
-    if not all(isinstance(value, _LASTING) for value in named) or not _LOOKS.isdisjoint(reads.names()):
+    names = reads.names()
+    if any("dropout" in name for name in names) or not _DRAWS.isdisjoint(names):
+        raise Impure("backward draws random numbers")
+    if not all(isinstance(value, _LASTING) for value in named) or not _LOOKS.isdisjoint(names):
         raise Impure("backward reads what may be something else when it runs")

@@ -428,3 +428,35 @@ def test_an_argument_handed_back_is_a_view_of_it():
             assert back._is_view() and back._base is (x if x._base is None else x._base)
             with pytest.raises(RuntimeError, match="detach"):
                 back.detach_()
+
+
+class ReadsItsInput(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.sin()
+        ctx.total = float(x.sum())
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 3
+
+
+def test_the_order_of_what_a_leaf_gets_where_a_function_leaves_the_call():
+    """Its node is made at once, and those of the steps before it had none yet: sums had other last bits."""
+
+    def scenario(compile):
+        w, v = leaf(50, 40), leaf(50, 40)
+
+        def step():
+            w.grad = None
+            first = (w * 0.3).exp()
+            second = ReadsItsInput.apply(w)
+            loss = (first * second).sum() + (w * v).sum()
+            loss.backward()
+            return loss.detach()
+
+        f = compile(step)
+        return [(f(), w.grad) for _ in range(8)]
+
+    assert_same(scenario)

@@ -233,3 +233,31 @@ def test_second_derivatives_go_on_to_the_history_of_what_came_in():
             yield slope, bend.detach(), w
 
     assert_same(scenario)
+
+
+def test_grad_fn_after_a_backward_of_what_was_changed_before_a_read():
+    """What the change has made, and the backward in the call reads, nothing holds any more."""
+
+    def scenario(compile):
+        w, v, seen = leaf(3), leaf(3), []
+
+        def step():
+            w.grad = v.grad = None
+            first = w.sin()
+            first.mul_(0.5)
+            last = first.exp().square() * first
+            squares = w * w
+            if squares.sum().item() > 0:
+                squares = squares * 2
+            loss = squares.square().sum() + (w * v).sum() + last.detach().sum()
+            loss.backward(retain_graph=True)
+            return loss
+
+        f = compile(step)
+        for _ in range(8):
+            loss = f()
+            loss.backward()
+            seen += [loss, loss.grad_fn.name(), w.grad, v.grad]
+        return seen
+
+    assert_same(scenario)

@@ -199,6 +199,7 @@ def _connected(facts, context, args, outputs):
         state.frame.note(
             "a custom autograd.Function that changes its inputs, or returns what it has not computed itself"
         )
+        state.frame.order_nodes()
     outputs = tuple([_fresh(x, args, context._dirty) for x in outputs])
     edges = tuple([edge_of(x) if isinstance(x, Tensor) else None for x in args])
     node = facts.node_class(facts.owner, context, args, outputs, edges)

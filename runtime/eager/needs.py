@@ -59,7 +59,9 @@ def _recorded(op, metas, attributes, differentiated):
     results = [vjp(op, k, cotangent, out, values, attributes) for k, wanted in enumerate(differentiated) if wanted]
     read = _read_by(graph, results)
     needed = frozenset(k for k, v in enumerate(values) if getattr(v, "number", None) in read)
-    return needed, out.number in read
+    # What a user's rule has asked for counts, whatever becomes of it.
+    asked, asks_output = op.extra.get("asks", ((), False))
+    return needed.union(asked), asks_output or out.number in read
 
 
 def _read_by(graph, results):

@@ -114,7 +114,9 @@ class CallNode(BaseNode):
         super().__init__(tuple(frame.edge_out(v) for v in meta["reached"]))
         self.frame = frame
         self.externals, self.versions = frame.externals, frame.versions
-        self.kept = {v: _kept(frame, v) for v in meta["kept"]}
+        # A backward that is over may have let go of what no tensor holds.
+        there = [v for v in meta["kept"] if frame.tensors[v] is not None or v in frame.arrays]
+        self.kept = {v: _kept(frame, v) for v in there}
         self.written = _written(frame, self.externals)
         saved = {**self.kept, **self.written}
         read = [*self.externals.items(), *((v, one.tensor) for v, one in saved.items())]

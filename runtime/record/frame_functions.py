@@ -9,6 +9,7 @@ from ..programs.recording import TooManyPaths, ValueMeta
 from ..state.modes import state
 from ..state.references import held
 from . import frame_leaves
+from .frame_autograd import is_op, make_nodes
 from .onlooker import door
 
 
@@ -46,7 +47,16 @@ def go_on_as_output(frame, node, index, tensor, old, step):
         frame.places[step.first] = index
 
 
+def order_nodes(frame):
+    """Before a Function makes a node that is no step: the engine adds up in the order in which nodes were made, so the
+    steps before it get theirs now."""
+    if frame.n_with_nodes < len(frame.steps) and any(
+        frame.metas[step.first].history for step in frame.steps if is_op(step)
+    ):
+        make_nodes(frame)
+
+
 class Connects:
     """The part of a Frame that does this."""
 
-    may_connect, connect_outputs = door(may_connect), door(connect_outputs)
+    may_connect, connect_outputs, order_nodes = door(may_connect), door(connect_outputs), door(order_nodes)

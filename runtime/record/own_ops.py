@@ -162,12 +162,27 @@ def _is_plain(kind):
 
 
 # --- the derivative ---------------------------------------------------------------------------------------------------
-class _Tape:
-    """What a backward has done. graph: its ops. sources: of its inputs, 0 the cotangent, 1 the output, then the inputs
-    and what else was saved; numbers: those that its program is given. results: of the arguments that need one."""
+class _Context(FunctionContext):
+    """That of a backward that is traced, and whether it has asked for what forward has saved."""
 
-    def __init__(self, graph, sources, numbers, results):
-        self.graph, self.sources, self.numbers, self.results = graph, sources, numbers, results
+    _has_asked = False
+
+    @property
+    def saved_tensors(self):
+        self._has_asked = True
+        return self._given
+
+
+class _Tape:
+    """What a backward has done.
+
+    graph: its ops. sources: of its inputs, 0 the cotangent, 1 the output, then the inputs and what else was saved.
+    numbers: those that its program is given. results: of the arguments that need one. asked: whether it has asked for
+    what forward has saved.
+    """
+
+    def __init__(self, graph, sources, numbers, results, asked):
+        self.graph, self.sources, self.numbers, self.results, self.asked = graph, sources, numbers, results, asked
         self.inputs = {v.number: k for v, k in zip(graph.inputs(), sources)}
         self.scalars = {v.number: x for v, x in zip(graph.scalars(), numbers)}
 
@@ -175,7 +190,7 @@ class _Tape:
         """All of it, without the settings that it was found in."""
         results = [v.number for v in self.results]
         numbers = [(type(x).__name__, repr(x)) for x in self.numbers]
-        return f"{self.graph} {self.sources} {numbers} {results}"
+        return f"{self.graph} {self.sources} {numbers} {results} {self.asked}"
 
     def gradient(self, index, given):
         """The gradient of one argument, of (cotangent, output, *operands): tensors or values of a graph."""
@@ -221,7 +236,7 @@ def _op_of(function, name, way):
         return lambda cotangent, out, given, *operands: tape.gradient(index - 1, (cotangent, out, *operands))
 
     # All of it, since programs are found on disk by the names of their ops; classes that are made anew share one, too.
-    text = f"{name} {metas} {way.needed} {tape.text()}"
+    text = f"{name} {metas} {way.needed} {way.places} {tape.text()}"
     text = f"{name} given {hashlib.sha256(text.encode()).hexdigest()}"
     if text in _made:
         return _made[text]
@@ -232,6 +247,7 @@ def _op_of(function, name, way):
         decompose=lambda given, *operands: given,
         vjp=rule_for,
         node_name=f"{name}Backward",
+        extra={"asks": (frozenset(k for k in way.places if k), 0 in way.places)} if tape.asked else None,
     )
     wanted = (False, *(k < n for k in range(len(metas) - 1)))
     if not _has_kernels(op, tuple([Meta(*meta) for meta in metas]), wanted, {}, float32):
@@ -248,7 +264,7 @@ def _traced(function, way, default_dtype, autocast):
     n_needed = sum(way.needed)
     for x in stand_ins[1 : 2 + n_needed]:
         x._requires_grad = True
-    context, found = FunctionContext(), []
+    context, found = _Context(), []
     vars(context).update(way.attributes)
     context.needs_input_grad = way.needed
     context._given = tuple([None if k is None else stand_ins[k + 1] for k in way.places])
@@ -281,10 +297,10 @@ def _traced(function, way, default_dtype, autocast):
             watch.take_back_draws()
     if besides is not None:
         raise Differs(besides)
-    return _tape_of(*found[0], len(stand_ins), way.metas[1:], n_needed)
+    return _tape_of(*found[0], len(stand_ins), way.metas[1:], n_needed, context._has_asked)
 
 
-def _tape_of(stretch, wanted, numbers, n_given, metas, n_needed):
+def _tape_of(stretch, wanted, numbers, n_given, metas, n_needed, asked):
     for step in stretch.steps:
         plain = not isinstance(step.op, str) and step.op is not leaf and step.op is not connect
         if step.op is not recording.INPUT and not plain or plain and not step.grad_enabled:
@@ -301,4 +317,4 @@ def _tape_of(stretch, wanted, numbers, n_given, metas, n_needed):
             raise Differs("a gradient is of another shape")
     builder.graph.name, builder.graph.outputs = "backward", results
     given = [numbers[position] for position, _ in builder.numbers]
-    return _Tape(builder.graph, list(builder.inputs), given, results)
+    return _Tape(builder.graph, list(builder.inputs), given, results, asked)
