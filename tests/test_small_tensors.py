@@ -162,3 +162,19 @@ def test_a_part_of_several_results_is_answered():
     for part in leaf.unbind():
         with pytest.raises(RuntimeError):
             part.add_(1)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("shape", [(3, 3), (2, 3, 4), (1, 5), (6,), (40, 3), (3, 0)])
+def test_the_mode_of_few_and_of_many(shape):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(len(shape))
+    for numbers in (rng.integers(0, 3, shape), rng.choice([0.0, -0.0, 1.5, np.inf, -np.inf], shape).astype(np.float32)):
+        for dim in range(-len(shape), len(shape)):
+            if shape[dim]:
+                ours, theirs = weft.tensor(numbers).mode(dim), torch.tensor(numbers).mode(dim)
+                assert ours.values.tolist() == theirs.values.tolist()
+                # PyTorch does not order long rows stably.
+                assert shape[dim] > 16 or ours.indices.tolist() == theirs.indices.tolist()
+    with_nan = np.array([1.0, np.nan, 2.0, 2.0], np.float32)
+    assert weft.tensor(with_nan).mode().values.item() == 2.0
