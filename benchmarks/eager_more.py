@@ -187,16 +187,22 @@ def large(library):
     classes, order = library.tensor(rng.integers(0, n, n)), library.tensor(rng.permutation(n))
     whole, mask = library.tensor(rng.integers(0, 1000, (n, n))), b > 0
     target, image = make(n, n), make(4, 16, 125, 125)
+    images, larger = make(4, 16, 125, 125, grad=True), make(4, 16, 250, 250)
+    grid, filters = make(4, 125, 125, 2).tanh() * 1.1, make(16, 16, 4, 4)
     log, weights, leaves = f.log_softmax(x, 1), x.abs() + 0.1, [make(n, 20, grad=True) for _ in range(50)]
 
-    def backward(make):
+    def backward(make, cotangent=x):
         r.grad = None
-        make(r).backward(x)
+        make(r).backward(cotangent)
 
     def joined():
         for part in leaves:
             part.grad = None
         library.cat(leaves, 1).backward(x)
+
+    def of_images(function, cotangent):
+        images.grad = None
+        function(images).backward(cotangent)
 
     return {
         "cat of 50 leaves, and backward": joined,
@@ -210,6 +216,7 @@ def large(library):
         "multinomial with replacement, 10k": lambda: library.multinomial(weights[:10].flatten(), 10 * n, True),
         "cat of 10 chunks, and backward": lambda: backward(lambda r: library.cat(r.chunk(10))),
         "cat of 50 parts, and backward": lambda: backward(lambda r: library.cat(r.split(20, 1), 1)),
+        "rows of unbind in a stack, and backward": lambda: backward(lambda r: library.stack(r.unbind())),
         "half and back, and backward": lambda: backward(lambda r: r.half().float()),
         "zeros, 64 MiB": lambda: library.zeros(1 << 24),
         "eye, 1M": lambda: library.eye(n),
@@ -272,6 +279,20 @@ def large(library):
         "index_add_, 1M": lambda: target.index_add_(0, classes, b),
         "scatter_add_, 1M": lambda: target.scatter_add_(1, whole, b),
         "pad, 1M": lambda: f.pad(x, (1, 1, 1, 1)),
+        "scatter_, 1M": lambda: target.scatter_(1, whole, b),
+        "pad by reflection, 1M": lambda: f.pad(image, (2, 2, 2, 2), mode="reflect"),
+        "pad by replication, 1M": lambda: f.pad(image, (2, 2, 2, 2), mode="replicate"),
+        "circular pad, 1M": lambda: f.pad(image, (2, 2, 2, 2), mode="circular"),
+        "grid_sample, 1M": lambda: f.grid_sample(image, grid, align_corners=False),
+        "grid_sample, and backward": lambda: of_images(lambda i: f.grid_sample(i, grid, align_corners=False), image),
+        "interpolate bilinear, 1M": lambda: f.interpolate(image, scale_factor=2.0, mode="bilinear"),
+        "interpolate bilinear, and backward": lambda: of_images(
+            lambda i: f.interpolate(i, scale_factor=2.0, mode="bilinear"), larger
+        ),
+        "conv_transpose2d, 1M": lambda: f.conv_transpose2d(image, filters, stride=2, padding=1),
+        "conv_transpose2d, and backward": lambda: of_images(
+            lambda i: f.conv_transpose2d(i, filters, stride=2, padding=1), larger
+        ),
         "avg_pool2d, 1M": lambda: f.avg_pool2d(image, 2),
         "max_pool2d, 1M": lambda: f.max_pool2d(image, 2),
         "interpolate, 1M": lambda: f.interpolate(image, scale_factor=2.0),
@@ -279,6 +300,11 @@ def large(library):
         "addcmul, 1M": lambda: library.addcmul(x, b, b, value=0.1),
         "x + 1, and relu, recorded": lambda: f.relu(r + 1.0),
         "outer, 1M": lambda: library.outer(x[0], b[0]),
+        "cdist, 1000x64": lambda: library.cdist(x[:, :64], b[:, :64]),
+        "cdist, 1000x64, and backward": lambda: backward(lambda r: library.cdist(r[:, :64], b[:, :64])),
+        "cdist, 300x1000": lambda: library.cdist(x[:300], b[:300]),
+        "prod of rows, and backward": lambda: backward(lambda r: r.prod(1), flat[:n]),
+        "rfft, 1M": lambda: library.fft.rfft(x),
         "cdist, 1000x3": lambda: library.cdist(x[:, :3], b[:, :3]),
         "prod of rows, 1M": lambda: x.prod(1),
         "hypot, 1M": lambda: library.hypot(x, b),

@@ -2,6 +2,7 @@
 
 from .conversions import number_everywhere
 from .dtypes import SIZES, element_of, memory_element
+from .extent import is_open
 from .loopnest import (
     Apply,
     At,
@@ -19,6 +20,9 @@ from .loopnest import (
 from .lowered import Loops
 from .ops.table import TABLE
 from .shapes import contiguous_strides, joint_runs
+
+# Elements of a row that are copied one by one: vectors of them would be nearly empty, and gathers where they lie apart.
+_FEW = 4
 
 
 def lower_nest(value, write, accesses, target):
@@ -147,11 +151,17 @@ class Writer:
         element = element_of(source.dtype)
 
         def body(names):
-            name = self.fresh()
             *outer, (extent, step, to_step) = dims
-            at = At(offset, terms(names, [s for _, s, _ in outer]), step)
-            to = At(to_offset, terms(names, [s for _, _, s in outer]), to_step)
-            return [Sweep(extent, (Load(name, load, at, element), Store(store, to, name)))]
+            here, there = (terms(names, [d[side] for d in outer]) for side in (1, 2))
+
+            def moved(k, lane, to_lane):
+                name = self.fresh()
+                at, to = At(offset + k * step, here, lane), At(to_offset + k * to_step, there, to_lane)
+                return Load(name, load, at, element), Store(store, to, name)
+
+            if not is_open(extent) and extent <= _FEW:
+                return [statement for k in range(extent) for statement in moved(k, 0, 0)]
+            return [Sweep(extent, moved(0, step, to_step))]
 
         self.nest([d for d, _, _ in dims[:-1]], body)
 

@@ -1,7 +1,6 @@
 """Functions written with others, for the spellings people know. Their graphs are those of what they are made of."""
 
-from functools import lru_cache, partial
-from math import prod
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from .compiler.shapes import normalize_axis, whole_number
 from .creation import as_tensor
 from .functions import check_added, check_scatter, clamp, index_add, matmul, operand, require_tensors
 from .half_floats import both_in_float32
-from .kinds import answering
 from .limits import finfo, iinfo  # noqa: F401
 from .operands import factor_first, tensor_of
 from .reducing import mean, std, var
@@ -197,35 +195,27 @@ _diagonal = diagonal
 
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """A copy of input with src (a number, or the tensor's elements) written at index along dim, or added there."""
-    axis = normalize_axis("scatter", dim, input.ndim)
-    src = value if src is None else src
-    if reduce not in (None, "add", "multiply"):
-        raise RuntimeError(f"scatter: reduce argument must be either add or multiply, got {reduce!r}")
-    if not isinstance(src, Tensor):
-        src = input.new_full(index.shape, src)
-    check_scatter("scatter", input, index, src)
+    axis, index, src = _scattered("scatter", input, dim, index, value if src is None else src, reduce)
     if input.ndim == 0:
-        return reshape(scatter(reshape(input, 1), 0, reshape(index, -1), reshape(src, -1), reduce=reduce), ())
-    if src.shape != index.shape:
-        src = src[tuple(slice(d) for d in index.shape)]
-    if reduce == "add":
-        return indexing.scatter_add(input, index, src, axis=axis)
+        return reshape(scatter(reshape(input, 1), 0, index, src, reduce=reduce), ())
     if reduce == "multiply":
         return scattering.scatter_reduce(input, index, src, axis=axis, reduce="prod")
-    index = indexing.in_range(index, size=input.shape[axis], axis=axis)
-    # The place of every element in the flattened input.
-    step, others = _places(index.shape, input.shape, axis)
-    positions = (index if step == 1 else index * step) + wrap(others)
-    return indexing.index_put(input, positions, src.to(input.dtype), axis=0, merged=(prod(input.shape),))
+    return (indexing.scatter if reduce is None else indexing.scatter_add)(input, index, src, axis=axis)
 
 
-@lru_cache(256)
-def _places(shape, sizes, axis):
-    """(how far apart neighbours along the axis are, where each element of an index of this shape is without it)."""
-    steps = [prod(sizes[k + 1 :]) for k in range(len(sizes))]
-    places = np.indices(shape, sparse=True)
-    others = sum((p * s for k, (p, s) in enumerate(zip(places, steps)) if k != axis), np.int64(0))
-    return steps[axis], np.broadcast_to(others, shape).astype(np.int64)
+def _scattered(name, input, dim, index, src, reduce):
+    """(axis, index, src) of a scatter, src as a tensor of the index's shape; of a single number they are vectors."""
+    axis = normalize_axis(name, dim, input.ndim)
+    if reduce not in (None, "add", "multiply"):
+        raise RuntimeError(f"{name}: reduce argument must be either add or multiply, got {reduce!r}")
+    if not isinstance(src, Tensor):
+        src = input.new_full(index.shape, src)
+    check_scatter(name, input, index, src)
+    if input.ndim == 0:
+        return 0, reshape(index, -1), reshape(src, -1)
+    if src.shape != index.shape:
+        src = src[tuple(slice(d) for d in index.shape)]
+    return axis, index, src
 
 
 def _vector(x):
@@ -260,12 +250,11 @@ def scatter_add_(input, dim, index, src):
 
 
 def scatter_(input, dim, index, src=None, *, value=None, reduce=None):
-    if value is None and reduce is None:
-        return input.copy_(_answered_scatter(input, dim, index, src))
-    return input.copy_(scatter(input, dim, index, src, value=value, reduce=reduce))
-
-
-_answered_scatter = answering(scatter)
+    if input.ndim == 0 or reduce == "multiply":
+        return input.copy_(scatter(input, dim, index, src, value=value, reduce=reduce))
+    axis, index, src = _scattered("scatter_", input, dim, index, value if src is None else src, reduce)
+    op = indexing.scatter if reduce is None else indexing.scatter_add
+    return apply_inplace(op, input, (input, index, src), {"axis": axis})
 
 
 def index_add_(input, dim, index, source, *, alpha=1):

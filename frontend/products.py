@@ -8,7 +8,7 @@ import numpy as np
 
 from .casting import in_wide, lowered
 from .compiler.dtypes import float32, float64
-from .compiler.ops import contraction, derived, view
+from .compiler.ops import contraction, distances, view
 from .compiler.ops.complex_numbers import conjugate
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, normalize_axis
@@ -319,8 +319,8 @@ def cdist(x1, x2, p=2.0, compute_mode=None):
     if p < 0:
         raise RuntimeError(f"cdist only supports non-negative p values, got {p}")
     broadcast_shapes("cdist", [x1.shape[:-2], x2.shape[:-2]])
-    if p == 2 and x1.shape[-1] and x1.dtype.is_floating_point and x1.dtype is x2.dtype:
-        return derived.cdist(x1, x2)
+    if p in (1, 2) and x1.shape[-1] and x1.dtype.is_floating_point and x1.dtype is x2.dtype:
+        return distances.cdist(x1, x2, p=int(p))
     return _lengths(unsqueeze(x1, -2) - unsqueeze(x2, -3), p)
 
 

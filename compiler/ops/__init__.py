@@ -45,7 +45,9 @@ LATER = {
         lu_factor_by_elimination linalg_lu_factor
     """,
     "direct_convolution": "direct_convolution direct_convolution_input direct_convolution_weight rearranged",
+    "distances": "cdist",
     "eigenvalues": "linalg_eig linalg_eigvals",
+    "extended": "extended",
     "fourier": "fft_c2c fft_r2c fft_c2r",
     "linear_algebra": """
         inv_by_lapack linalg_inv cofactors_by_lapack cofactors det_by_lapack linalg_det slogdet_by_lapack
@@ -66,6 +68,7 @@ LATER = {
     "packed": "result",
     "pooling": "max_pool_index max_pool window_sum",
     "recurrent": "rnn_gradient lstm_gradient gru_gradient rnn lstm gru",
+    "resampling": "resized sampled",
     "scan": """
         cumsum_rows cumsum_columns cumsum recurrence_rows recurrence_columns recurrence cumprod_rows cumprod_columns
         cumprod logcumsumexp_rows logcumsumexp cummax_index_by_numpy cummax_index_rows cummax_index
@@ -95,6 +98,8 @@ __all__ = [
     "cylinder",
     "decompositions",
     "derived",
+    "distances",
+    "extended",
     "fourier",
     "indexing",
     "linear_algebra",
@@ -109,6 +114,7 @@ __all__ = [
     "recurrent",
     "reduction",
     "reinterpreted",
+    "resampling",
     "rows",
     "division",
     "scan",

@@ -8,10 +8,9 @@ from .comparison import eq, ge, gt, isnan, le, logical_and, lt, where
 from .kinds import alias, composite, require_floating
 from .reduction import sum_
 from .samples import Sample
-from .statistics import norm
 from .table import Meta
 from .transcendental import exp, expm1, log, log1p, sigmoid
-from .view import cat, reshape, slice_
+from .view import cat, slice_
 
 
 def _like_first(name):
@@ -236,25 +235,4 @@ nansum = alias(
         Sample((samples.numbers(0, (3, 5)),), {"axes": a, "keepdim": k}) for a in ((0,), (0, 1)) for k in (False, True)
     ],
     oracle=lambda torch, x, axes, keepdim: torch.nansum(x, axes, keepdim),
-)
-
-
-# --- distances --------------------------------------------------------------------------------------------------------
-def _distances(x, y):
-    one_by_one = sub(
-        reshape(x, shape=(*x.shape[:-1], 1, x.shape[-1])), reshape(y, shape=(*y.shape[:-2], 1, *y.shape[-2:]))
-    )
-    return norm(one_by_one, axes=(len(one_by_one.shape) - 1,), keepdim=False)
-
-
-# The lengths of the differences of all pairs of rows.
-cdist = alias(
-    "cdist",
-    _distances,
-    samples=lambda: [
-        Sample((samples.numbers(0, (4, 3)), samples.numbers(1, (5, 3)))),
-        Sample((samples.numbers(2, (2, 4, 3)), samples.numbers(3, (5, 3)))),
-    ],
-    # PyTorch's own has no second derivative.
-    oracle=lambda torch, x, y: torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), dim=-1),
 )

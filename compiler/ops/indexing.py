@@ -134,26 +134,36 @@ def _change_scatter_add(x, index, part, axis, inside=False):
     ]
     if _add_at(x, part, index, loops, 1, x.strides[axis]):
         return
+    # ufunc.at adds one element after the other in row-major order of the index: the order the kernel keeps.
+    np.add.at(x, _each_place(index, axis), part)
+
+
+def _each_place(index, axis):
     where = list(np.indices(index.shape, sparse=True))
     where[axis] = index
-    # ufunc.at adds one element after the other in row-major order of the index: the order the kernel keeps.
-    np.add.at(x, tuple(where), part)
+    return tuple(where)
 
 
-def _write_scatter_add(writer):
-    value = writer.value
-    strides = contiguous_strides(value.shape)
-    _, index, part = writer.accesses
-    writer.copy_operand(0, strides, 0)
-    axis = value.attributes["axis"] if value.shape else 0
-    others = tuple(0 if k == axis else s for k, s in enumerate(strides))
-    stride, size = (strides[axis], value.shape[axis]) if value.shape else (0, 1)
+def _write_scatter(op):
+    """The base, and the elements of the part, in row-major order of the index, combined with (op) or put over (None)
+    those at its places."""
 
-    def body(names):
-        where, x = writer.load(1, names, index.strides), writer.load(2, names, part.strides)
-        return [where, x, writer.update(names, others, where, stride, size, TABLE["add"], x)]
+    def write(writer):
+        value = writer.value
+        strides = contiguous_strides(value.shape)
+        _, index, part = writer.accesses
+        writer.copy_operand(0, strides, 0)
+        axis = value.attributes["axis"] if value.shape else 0
+        others = tuple(0 if k == axis else s for k, s in enumerate(strides))
+        stride, size = (strides[axis], value.shape[axis]) if value.shape else (0, 1)
 
-    writer.nest(index.shape, body)
+        def body(names):
+            where, x = writer.load(1, names, index.strides), writer.load(2, names, part.strides)
+            return [where, x, writer.update(names, others, where, stride, size, op, x)]
+
+        writer.nest(index.shape, body)
+
+    return write
 
 
 # A copy of x with part[...] added at index along axis, in row-major order of the index. `inside`: the index was
@@ -169,7 +179,7 @@ scatter_add = register(
             lambda g, out, x, index, part, axis, inside=False: gather(g, index, axis=axis),
         ),
         change=_change_scatter_add,
-        kernel=Change(_write_scatter_add, checks=True),
+        kernel=Change(_write_scatter(TABLE["add"]), checks=True),
         compute_dtype=_first_is_float(1),
         samples=lambda: [
             Sample(
@@ -178,6 +188,37 @@ scatter_add = register(
             Sample(
                 (samples.numbers(3, (3, 4)), samples.integers(4, (5, 4), 0, 3), samples.numbers(5, (5, 4))), {"axis": 0}
             ),
+        ],
+    )
+)
+
+
+def _change_scatter(x, index, part, axis):
+    check_range("scatter", index, x.shape[axis])
+    # Elements are put one after the other: of those with one place the last one stays.
+    x[_each_place(index, axis)] = part
+
+
+# A copy of x with part[...] put at index along axis, in row-major order of the index.
+scatter = register(
+    Op(
+        "scatter",
+        "indexing",
+        _scatter_add_infer,
+        # Where several parts have one place all of them receive its cotangent, as in PyTorch.
+        vjp=(
+            lambda g, out, x, index, part, axis: scatter(g, index, zeros_like(part), axis=axis),
+            None,
+            lambda g, out, x, index, part, axis: gather(g, index, axis=axis),
+        ),
+        change=_change_scatter,
+        kernel=Change(_write_scatter(None), checks=True),
+        traits=frozenset(["moves"]),
+        compute_dtype=_first_is_float(1),
+        samples=lambda: [
+            Sample((samples.numbers(0, (3, 4)), np.array([[1, 0], [3, 2]]), samples.numbers(1, (2, 2))), {"axis": 1}),
+            Sample((samples.numbers(2, (3, 4)), np.array([[2, 0, 1, 2]]), samples.numbers(3, (1, 4))), {"axis": 0}),
+            Sample((samples.numbers(4, (5,)), np.array([4, 0, 1]), samples.numbers(5, (3,))), {"axis": 0}),
         ],
     )
 )

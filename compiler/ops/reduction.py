@@ -23,8 +23,9 @@ from ..kernels.nest import Search
 from ..plain import Plain
 from ..shapes import contiguous_strides, joint_runs, normalize_axes, reduced_shape
 from . import samples
-from .arithmetic import div, mul
+from .arithmetic import add, div, mul
 from .comparison import eq, logical_or, ne, where
+from .kinds import composite
 from .samples import Sample
 from .source import full_like
 from .table import Meta, Op, OutOfRange, register
@@ -141,28 +142,8 @@ def shift(x, axis, distance, fill=1):
     return cat(slice_(x, spec=spec(size - span, span)), ones, axis=axis)
 
 
-def _product_of_others(x, axis):
-    """For every element the product of the others along axis: exclusive products from both ends, by doubling.
-
-    Not out / x: that is wrong where x is 0, and its derivative wrong where one other element is 0.
-    """
-    before, after = shift(x, axis, 1), shift(x, axis, -1)
-    distance = 1
-    while distance < x.shape[axis]:
-        before = mul(before, shift(before, axis, distance))
-        after = mul(after, shift(after, axis, -distance))
-        distance *= 2
-    return mul(before, after)
-
-
 def _prod_vjp(g, out, x, axes, keepdim):
-    order = [k for k in range(len(x.shape)) if k not in axes] + list(axes)
-    kept = [x.shape[k] for k in order[: len(order) - len(axes)]]
-
-    rows = reshape(permute(x, axes=tuple(order)), shape=(*kept, product(x.shape[a] for a in axes)))
-    others = reshape(_product_of_others(rows, len(kept)), shape=tuple(x.shape[k] for k in order))
-    others = permute(others, axes=tuple(int(k) for k in np.argsort(order)))
-    return mul(spread(g, x, axes, keepdim), others)
+    return mul(spread(g, x, axes, keepdim), product_of_others(x, axes=axes))
 
 
 prod = _reduction(
@@ -175,6 +156,70 @@ prod = _reduction(
     make_samples=_axes_samples(0.8, 1.2),
     on_complex=lambda x, axes, keepdim: np.multiply.reduce(x, axes, keepdims=keepdim),
     oracle="prod",
+)
+
+
+def _product_of_others(x, axes):
+    """The product of all divided by the element, as PyTorch's; of a zero the product of the rest, if it is alone."""
+    is_zero = eq(x, 0)
+    rest = where(is_zero, 1, x)
+    whole, count = prod(rest, axes=axes, keepdim=True), sum_(is_zero, axes=axes, keepdim=True)
+    return where(is_zero, where(eq(count, 1), whole, 0), where(eq(count, 0), div(whole, rest), 0))
+
+
+def _product_of_others_vjp(g, out, x, axes):
+    """The product of all others has this derivative where elements are zero, too; that quotient has not.
+
+    The others of element i are those before it and those after it. The product of those before it depends on element j
+    by the product of all but these two: what lies before j, times what lies between. So cotangents of the products are
+    summed from both ends, times what lies between.
+    """
+    order = [k for k in range(len(x.shape)) if k not in axes] + list(axes)
+    kept = tuple(x.shape[k] for k in order[: len(order) - len(axes)])
+    turned = [reshape(permute(y, axes=tuple(order)), shape=(*kept, product(x.shape[a] for a in axes))) for y in (g, x)]
+    axis, (g_rows, rows) = len(kept), turned
+    left, right = shift(rows, axis, 1), shift(rows, axis, -1)
+    before, after = _running(left, axis, 1), _running(right, axis, -1)
+    of_before, of_after = (shift(mul(g_rows, y), axis, d, 0) for y, d in ((after, -1), (before, 1)))
+    sums = _running(right, axis, -1, of_before), _running(left, axis, 1, of_after)
+    result = add(mul(before, sums[0]), mul(after, sums[1]))
+    result = reshape(result, shape=tuple(x.shape[k] for k in order))
+    return permute(result, axes=tuple(int(k) for k in np.argsort(order)))
+
+
+def _running(factors, axis, direction, terms=None):
+    """Products that run along an axis from its beginning, or from its end (direction -1), by doubling; with terms, the
+    sums h[k] = terms[k] + factors[k] h[k - direction]."""
+    distance = 1
+    while distance < factors.shape[axis]:
+        if terms is not None:
+            terms = add(terms, mul(factors, shift(terms, axis, direction * distance, 0)))
+        factors = mul(factors, shift(factors, axis, direction * distance))
+        distance *= 2
+    return factors if terms is None else terms
+
+
+def _torch_others(torch, x, axes):
+    last = tuple(range(-len(axes), 0))
+    turned = x.movedim(axes, last)
+    rows = turned.flatten(x.ndim - len(axes))
+    others = [torch.cat([rows[..., :k], rows[..., k + 1 :]], -1).prod(-1) for k in range(rows.shape[-1])]
+    return torch.stack(others, -1).reshape(turned.shape).movedim(last, axes)
+
+
+# For every element the product of all others along axes.
+product_of_others = composite(
+    "product_of_others",
+    lambda operands, attributes, default_float: Meta(operands[0].shape, operands[0].dtype),
+    _product_of_others,
+    vjp=(_product_of_others_vjp,),
+    on_complex=True,
+    samples=lambda: [
+        Sample((samples.numbers(0, (3, 5), 0.5, 2.0),), {"axes": (1,)}),
+        Sample((samples.numbers(1, (2, 3, 4), 0.5, 2.0),), {"axes": (0, 2)}),
+        Sample((samples.numbers(2, (4,), 0.5, 2.0),), {"axes": (0,)}),
+    ],
+    oracle=_torch_others,
 )
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..compiler.ops import windows
+from ..compiler.ops import extended, windows
 from ..compiler.ops.table import OpError
 from ..creation import plain
 from ..runtime.state.tensor import tensor_of
@@ -35,9 +35,21 @@ def pad(input, pad, mode="constant", value=None):
         raise NotImplementedError(
             f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now: {amounts} of {input.shape}"
         )
-    for axis, before, after in _by_axis(input, amounts):
-        input = _extended(input, axis, before, after, mode)
+    padding = _by_axis(input, amounts)
+    for axis, before, after in padding:
+        _check(input, axis, before, after, mode)
+    if all(_keeps_enough(input.shape[axis], before, after, mode) for axis, before, after in padding):
+        return extended.extended(input, padding=tuple(padding), mode=mode)
+    for axis, before, after in padding:
+        positions = _POSITIONS[mode](before, after, input.shape[axis])
+        input = input.index_select(axis, tensor_of(np.asarray(positions, np.int64)))
     return input
+
+
+def _keeps_enough(size, before, after, mode):
+    """Whether what is put on one side is there when the other one has been cut."""
+    _, kept = extended.cut(before, after, size)
+    return kept >= (max(before, after, 1) if mode == "circular" else 1)
 
 
 def constant_pad_nd(input, pad, value=0):
@@ -78,7 +90,7 @@ _POSITIONS = {"reflect": _reflected, "replicate": _replicated, "circular": _arou
 _LIMITS = {"reflect": lambda size: size - 1, "circular": lambda size: size}
 
 
-def _extended(input, axis, before, after, mode):
+def _check(input, axis, before, after, mode):
     size = input.shape[axis]
     limited = mode in _LIMITS and max(before, after) > _LIMITS[mode](size)
     if limited or size == 0 and (before > 0 or after > 0):
@@ -88,8 +100,6 @@ def _extended(input, axis, before, after, mode):
         )
     if size + before + after < 1:
         raise OpError(f"pad: ({before}, {after}) leaves nothing of dimension {axis} of input {list(input.shape)}")
-    positions = _POSITIONS[mode](before, after, size)
-    return input.index_select(axis, tensor_of(np.asarray(positions, np.int64)))
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------

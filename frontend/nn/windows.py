@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..compiler.dtypes import uint8
-from ..compiler.ops import indexing, view
+from ..compiler.ops import indexing, resampling, view
 from ..compiler.ops.table import OpError
 from ..compiler.storage import convert
 from ..creation import full
@@ -164,10 +164,12 @@ def interpolate(
         raise RuntimeError(
             f"Input and output sizes should be greater than 0, but got {input.shape[2:]} and {tuple(sizes)}"
         )
-    dims = list(enumerate(zip(sizes, scales)))
+    dims = [(k + 2, *both) for k, both in enumerate(zip(sizes, scales))]
+    if mode in _MODES and not antialias and input.dtype.is_floating_point:
+        return _between(input, dims, mode, bool(align_corners))
     # Bytes are rounded after every dimension: rows first, as in PyTorch.
-    for k, (target, scale) in reversed(dims) if input.dtype is uint8 else dims:
-        input = _in_type(_resampled, input, k + 2, target, scale, mode, bool(align_corners), antialias)
+    for dim in reversed(dims) if input.dtype is uint8 else dims:
+        input = _in_type(_resampled, input, *dim, mode, bool(align_corners), antialias)
     return input
 
 
@@ -225,55 +227,34 @@ def _resampled(x, axis, target, scale, mode, align_corners, antialias):
     source = x.shape[axis]
     if mode == "area":
         return _weighted(x, axis, _area_weights(source, target))
+    if mode in _MODES and not antialias:
+        return _between(x, [(axis, target, scale)], mode, align_corners)
     step = source / target if scale is None else scale
     if mode.startswith("nearest"):
         return _chosen(x, axis, target, np.float32(step), 0.5 if mode == "nearest-exact" else 0.0)
-    if antialias:
-        if align_corners:
-            step = (source - 1) / (target - 1) if target > 1 else 0.0
-        return _weighted(x, axis, _antialias_weights(source, target, step, mode, align_corners))
     if align_corners:
-        step = (source - 1) / (target - 1) if target > 1 else 0.0
-    number = x.dtype.numpy.type if x.dtype.is_floating_point else np.float32
-    positions = np.arange(target).astype(number)
-    places = positions * number(step) if align_corners else (positions + number(0.5)) * number(step) - number(0.5)
-    return (_cubic if mode == "bicubic" else _linear)(x, axis, places, source)
+        step = _corner_step(source, target)
+    return _weighted(x, axis, _antialias_weights(source, target, step, mode, align_corners))
+
+
+def _corner_step(source, target):
+    return (source - 1) / (target - 1) if target > 1 else 0.0
+
+
+def _between(x, dims, mode, align_corners):
+    """Sums of two or four neighbours along the dimensions, given as (axis, new size, the step or None)."""
+    resized = []
+    for axis, target, scale in dims:
+        source = x.shape[axis]
+        step = _corner_step(source, target) if align_corners else source / target if scale is None else scale
+        resized.append((axis, target, step))
+    kind = "cubic" if mode == "bicubic" else "linear"
+    return resampling.resized(x, resized=tuple(resized), mode=kind, align_corners=align_corners)
 
 
 def _chosen(x, axis, target, step, shift):
     places = np.floor((np.arange(target, dtype=np.float32) + np.float32(shift)) * step).astype(np.int64)
     return x.index_select(axis, beside(tensor_of(np.minimum(places, x.shape[axis] - 1)), x))
-
-
-def _tap(x, axis, places, weights):
-    """Neighbours times their weights."""
-    shape = [-1 if k == axis else 1 for k in range(x.ndim)]
-    chosen = x.index_select(axis, beside(tensor_of(places.astype(np.int64)), x))
-    return chosen * beside(constant(weights.reshape(shape), x.dtype), x)
-
-
-def _linear(x, axis, places, source):
-    places = np.maximum(places, 0)
-    below = np.minimum(np.floor(places), source - 1)
-    above, weight = np.minimum(below + 1, source - 1), places - below
-    return _tap(x, axis, below, 1 - weight) + _tap(x, axis, above, weight)
-
-
-def _cubic_weight(distance, a=-0.75):
-    """Keys' cubic convolution (1981)."""
-    d = np.abs(distance)
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0))
-
-
-def _cubic(x, axis, places, source):
-    below = np.floor(places)
-    total = None
-    for k in (-1, 0, 1, 2):
-        tap = _tap(x, axis, np.clip(below + k, 0, source - 1), _cubic_weight(places - below - k))
-        total = tap if total is None else total + tap
-    return total
 
 
 def _weighted(x, axis, weights):
@@ -288,6 +269,14 @@ def _area_weights(source, target):
         start, stop = k * source // target, -(-(k + 1) * source // target)
         weights[k, start:stop] = 1 / (stop - start)
     return weights
+
+
+def _cubic_weight(distance, a):
+    """Keys' cubic convolution (1981)."""
+    d = np.abs(distance)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
 def _antialias_weights(source, target, step, mode, align_corners):

@@ -57,7 +57,7 @@ def change_at_places(builder, op, attributes, operands):
     if op is indexing.index_put:
         shape = attributes["merged"]
         x = x._replace(shape=shape, strides=row_major(shape))
-    if op is indexing.scatter_add:
+    if op is indexing.scatter_add or op is indexing.scatter:
         found = _elements(x, index, part, axis)
     else:
         part = _with_whole_rows(builder, part, axis + len(index.shape))
@@ -66,9 +66,8 @@ def change_at_places(builder, op, attributes, operands):
         return False
     # Everything that can fail comes before the first change.
     builder.limited(index, x.shape[axis])
-    if op is indexing.index_put:
-        return _append(builder, found, eager_kernels.PUT)
-    return _append(builder, found, eager_kernels.ADD)
+    is_put = op is indexing.index_put or op is indexing.scatter
+    return _append(builder, found, eager_kernels.PUT if is_put else eager_kernels.ADD)
 
 
 def _elements(table, index, rows, axis):
