@@ -146,24 +146,33 @@ class Writer:
     # --- copies -------------------------------------------------------------------------------------------------------
     def copy(self, source, strides, offset, shape, to_strides, to_offset):
         """Elements of `shape` from one place to another."""
-        dims = joint_runs(shape, strides, to_strides)
-        load, store = self.memory(source), self.memory(self.value)
-        element = element_of(source.dtype)
+        *outer, inner = joint_runs(shape, strides, to_strides)
 
         def body(names):
-            *outer, (extent, step, to_step) = dims
-            here, there = (terms(names, [d[side] for d in outer]) for side in (1, 2))
+            return self.copied(source, [inner], offset, to_offset, [(n, *d[1:]) for n, d in zip(names, outer)])
 
-            def moved(k, lane, to_lane):
-                name = self.fresh()
-                at, to = At(offset + k * step, here, lane), At(to_offset + k * to_step, there, to_lane)
-                return Load(name, load, at, element), Store(store, to, name)
+        self.nest([d for d, _, _ in outer], body)
 
-            if not is_open(extent) and extent <= _FEW:
-                return [statement for k in range(extent) for statement in moved(k, 0, 0)]
-            return [Sweep(extent, moved(0, step, to_step))]
+    def copied(self, source, dims, offset, to_offset, outer=()):
+        """Statements that copy dims, (extent, step, step there) of each; outer: (index, step, step there) of the loops
+        around them."""
+        load, store = self.memory(source), self.memory(self.value)
+        element, (*loops, (extent, step, to_step)) = element_of(source.dtype), dims
+        around = [*outer, *((f"k{k}", *d[1:]) for k, d in enumerate(loops))]
+        here, there = (terms([n for n, _, _ in around], [d[side] for d in around]) for side in (1, 2))
 
-        self.nest([d for d, _, _ in dims[:-1]], body)
+        def moved(k, lane, to_lane):
+            name = self.fresh()
+            at, to = At(offset + k * step, here, lane), At(to_offset + k * to_step, there, to_lane)
+            return Load(name, load, at, element), Store(store, to, name)
+
+        if not is_open(extent) and extent <= _FEW:
+            body = [statement for k in range(extent) for statement in moved(k, 0, 0)]
+        else:
+            body = [Sweep(extent, moved(0, step, to_step))]
+        for k, (count, _, _) in reversed(list(enumerate(loops))):
+            body = [Loop(f"k{k}", count, tuple(body))]
+        return body
 
     def fill(self, number, shape, to_strides, to_offset):
         """One number into all elements of `shape`."""

@@ -7,13 +7,18 @@ Along each axis the result is three pieces of the operand, one after the other, 
     circular    c d   a b c d   a b         the elements of the other end
 """
 
+from itertools import product
+
+import numpy as np
+
+from ..kernels.nest import Nest
+from ..shapes import contiguous_strides, joint_runs
 from . import samples
 from .arithmetic import add
-from .kinds import composite
 from .reduction import sum_
 from .samples import Sample
-from .table import Meta
-from .view import cat, clone, expand, slice_, slice_scatter
+from .table import Meta, Op, register
+from .view import as_slices, clone, slice_, slice_scatter
 from .windows import padded
 
 
@@ -38,22 +43,53 @@ def _spec(shape, axis, start, step, length):
     return tuple((start, step, length) if k == axis else (0, 1, d) for k, d in enumerate(shape))
 
 
-def _piece(x, axis, piece):
-    start, step, length = piece
-    if step:
-        return slice_(x, spec=_spec(x.shape, axis, *piece))
-    edge = slice_(x, spec=_spec(x.shape, axis, start, 1, 1))
-    return expand(edge, shape=tuple(length if k == axis else d for k, d in enumerate(x.shape)))
-
-
-def _extended(x, padding, mode):
+def regions(shape, padding, mode):
+    """Of each part of the result that is copied as it lies: (where in an operand of this shape it comes from, where it
+    goes), as specs of slices. A step of 0 repeats one element."""
+    ways = [[((0, 1, size), (0, 1, size))] for size in shape]
     for axis, before, after in padding:
-        size = x.shape[axis]
-        first, kept = cut(before, after, size)
-        left, right = _pieces(mode, before, after, size)
-        parts = [_piece(x, axis, p) for p in (left, (first, 1, kept), right) if p is not None]
-        x = cat(*parts, axis=axis) if len(parts) > 1 else clone(parts[0])
-    return x
+        left, right = _pieces(mode, before, after, shape[axis])
+        first, kept = cut(before, after, shape[axis])
+        ways[axis], begin = [], 0
+        for start, step, length in filter(None, (left, (first, 1, kept), right)):
+            ways[axis].append(((start, step, length), (begin, 1, length)))
+            begin += length
+    for way in product(*ways):
+        yield tuple(zip(*way))
+
+
+def once(spec):
+    """The spec with one element of those that are repeated."""
+    return tuple((start, step, n) if step else (start, 1, 1) for start, step, n in spec)
+
+
+def _evaluate(x, padding, mode):
+    out = np.empty(_shape(x.shape, padding), x.dtype)
+    for here, there in regions(x.shape, padding, mode):
+        out[as_slices(there)] = x[as_slices(once(here))]
+    return out
+
+
+def _write(writer):
+    """Image by image, all regions of each."""
+    value, (x,) = writer.value, writer.accesses
+    padding, strides = value.attributes["padding"], contiguous_strides(value.shape)
+    lead = min(axis for axis, _, _ in padding)
+    outer = joint_runs(x.shape[:lead], x.strides[:lead], strides[:lead])
+
+    def image(names):
+        body = []
+        for here, there in regions(x.shape, **value.attributes):
+            steps = [s * step for s, (_, step, _) in zip(x.strides, here)]
+            offsets = [
+                sum(s * start for s, (start, _, _) in zip(t, spec)) for t, spec in ((x.strides, here), (strides, there))
+            ]
+            inner = joint_runs([n for _, _, n in here[lead:]], steps[lead:], strides[lead:])
+            named = [(name, *d[1:]) for name, d in zip(names, outer)]
+            body += writer.copied(x.base, inner, x.offset + offsets[0], offsets[1], named)
+        return body
+
+    writer.nest([n for n, _, _ in outer], image)
 
 
 def _extended_vjp(g, out, x, padding, mode):
@@ -63,12 +99,12 @@ def _extended_vjp(g, out, x, padding, mode):
         first, kept = cut(before, after, sizes[axis])
         cuts = tuple((first, sizes[axis] - first - kept) if k == axis else (0, 0) for k in range(len(g.shape)))
         place, whole = max(before, 0), g
-        g = padded(clone(_piece(g, axis, (place, 1, kept))), cuts)
+        g = padded(clone(slice_(g, spec=_spec(g.shape, axis, place, 1, kept))), cuts)
         for piece, begin in zip(_pieces(mode, before, after, sizes[axis]), (0, place + kept)):
             if piece is None:
                 continue
             start, step, length = piece
-            part = _piece(whole, axis, (begin, 1, length))
+            part = slice_(whole, spec=_spec(whole.shape, axis, begin, 1, length))
             if not step:
                 part, step, length = sum_(part, axes=(axis,), keepdim=True), 1, 1
             spec = _spec(g.shape, axis, start, step, length)
@@ -76,9 +112,14 @@ def _extended_vjp(g, out, x, padding, mode):
     return g
 
 
+def _shape(shape, padding):
+    more = {axis: before + after for axis, before, after in padding}
+    return tuple(d + more.get(k, 0) for k, d in enumerate(shape))
+
+
 def _infer(operands, attributes, default_float):
-    (x,), more = operands, {axis: before + after for axis, before, after in attributes["padding"]}
-    return Meta(tuple(d + more.get(k, 0) for k, d in enumerate(x.shape)), x.dtype)
+    (x,) = operands
+    return Meta(_shape(x.shape, attributes["padding"]), x.dtype)
 
 
 def _node_name(operands, attributes):
@@ -96,24 +137,28 @@ def _torch_extended(torch, x, padding, mode):
 
 
 # padding: (axis, how many before, how many after) of each axis in turn.
-extended = composite(
-    "extended",
-    _infer,
-    _extended,
-    vjp=(_extended_vjp,),
-    on_complex=True,
-    node_name=_node_name,
-    samples=lambda: [
-        Sample((samples.numbers(k, shape),), {"padding": padding, "mode": mode})
-        for mode in ("reflect", "replicate", "circular")
-        for k, (shape, padding) in enumerate(
-            (
-                ((3, 4), ((1, 3, 2),)),
-                ((2, 3, 4), ((2, 1, 3), (1, 0, 2))),
-                ((2, 3, 5), ((2, -1, 2), (1, 1, -1))),
-                ((2, 3, 5), ((2, -1, -2), (1, 2, 2))),
+extended = register(
+    Op(
+        "extended",
+        "movement",
+        _infer,
+        _evaluate,
+        (_extended_vjp,),
+        kernel=Nest(_write),
+        traits=frozenset(["moves"]),
+        node_name=_node_name,
+        samples=lambda: [
+            Sample((samples.numbers(k, shape),), {"padding": padding, "mode": mode})
+            for mode in ("reflect", "replicate", "circular")
+            for k, (shape, padding) in enumerate(
+                (
+                    ((3, 4), ((1, 3, 2),)),
+                    ((2, 3, 4), ((2, 1, 3), (1, 0, 2))),
+                    ((2, 3, 5), ((2, -1, 2), (1, 1, -1))),
+                    ((2, 3, 5), ((2, -1, -2), (1, 2, 2))),
+                )
             )
-        )
-    ],
-    oracle=_torch_extended,
+        ],
+        oracle=_torch_extended,
+    )
 )

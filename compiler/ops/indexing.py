@@ -220,6 +220,7 @@ scatter = register(
             Sample((samples.numbers(2, (3, 4)), np.array([[2, 0, 1, 2]]), samples.numbers(3, (1, 4))), {"axis": 0}),
             Sample((samples.numbers(4, (5,)), np.array([4, 0, 1]), samples.numbers(5, (3,))), {"axis": 0}),
         ],
+        oracle=lambda torch, x, index, part, axis: x.scatter(axis, index, part),
     )
 )
 
