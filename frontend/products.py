@@ -8,7 +8,8 @@ import numpy as np
 
 from .casting import in_wide, lowered
 from .compiler.dtypes import float32, float64
-from .compiler.ops import contraction, distances, view
+from .compiler.later import later
+from .compiler.ops import contraction, view
 from .compiler.ops.complex_numbers import conjugate
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes, normalize_axis
@@ -46,6 +47,9 @@ def einsum(equation, *operands):
     if len(operands) > 1 and labels == output:
         return x
     return _finished(labels, x, output)
+
+
+_distances = later("compiler.ops.distances:cdist")
 
 
 def _equation_of(arguments):
@@ -320,7 +324,7 @@ def cdist(x1, x2, p=2.0, compute_mode=None):
         raise RuntimeError(f"cdist only supports non-negative p values, got {p}")
     broadcast_shapes("cdist", [x1.shape[:-2], x2.shape[:-2]])
     if p in (1, 2) and x1.shape[-1] and x1.dtype.is_floating_point and x1.dtype is x2.dtype:
-        return distances.cdist(x1, x2, p=int(p))
+        return _distances(x1, x2, p=int(p))
     return _lengths(unsqueeze(x1, -2) - unsqueeze(x2, -3), p)
 
 

@@ -43,7 +43,7 @@ def _spec(shape, axis, start, step, length):
     return tuple((start, step, length) if k == axis else (0, 1, d) for k, d in enumerate(shape))
 
 
-def regions(shape, padding, mode):
+def _regions(shape, padding, mode):
     """Of each part of the result that is copied as it lies: (where in an operand of this shape it comes from, where it
     goes), as specs of slices. A step of 0 repeats one element."""
     ways = [[((0, 1, size), (0, 1, size))] for size in shape]
@@ -58,15 +58,15 @@ def regions(shape, padding, mode):
         yield tuple(zip(*way))
 
 
-def once(spec):
+def _once(spec):
     """The spec with one element of those that are repeated."""
     return tuple((start, step, n) if step else (start, 1, 1) for start, step, n in spec)
 
 
 def _evaluate(x, padding, mode):
     out = np.empty(_shape(x.shape, padding), x.dtype)
-    for here, there in regions(x.shape, padding, mode):
-        out[as_slices(there)] = x[as_slices(once(here))]
+    for here, there in _regions(x.shape, padding, mode):
+        out[as_slices(there)] = x[as_slices(_once(here))]
     return out
 
 
@@ -79,7 +79,7 @@ def _write(writer):
 
     def image(names):
         body = []
-        for here, there in regions(x.shape, **value.attributes):
+        for here, there in _regions(x.shape, **value.attributes):
             steps = [s * step for s, (_, step, _) in zip(x.strides, here)]
             offsets = [
                 sum(s * start for s, (start, _, _) in zip(t, spec)) for t, spec in ((x.strides, here), (strides, there))
@@ -146,6 +146,7 @@ extended = register(
         (_extended_vjp,),
         kernel=Nest(_write),
         traits=frozenset(["moves"]),
+        extra={"regions": _regions},
         node_name=_node_name,
         samples=lambda: [
             Sample((samples.numbers(k, shape),), {"padding": padding, "mode": mode})

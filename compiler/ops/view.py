@@ -477,7 +477,7 @@ cat = register(
 stack = alias(
     "stack",
     lambda *tensors, axis: cat(*(_unsqueeze(x, axis) for x in tensors), axis=axis),
-    vjp=lambda index: lambda g, out, *tensors, axis: select_at(g, axis, index),
+    vjp=lambda index: lambda g, out, *tensors, axis: select(g, axis=axis, index=index),
     on_complex=True,
     samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (2, 3))), {"axis": a}) for a in (0, 2)],
 )

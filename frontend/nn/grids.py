@@ -3,11 +3,13 @@
 import numpy as np
 
 from ..casting import widened
-from ..compiler.ops import resampling
+from ..compiler.later import later
 from ..compiler.ops.table import OpError
 from ..creation import as_tensor
 from ..functions import matmul
 from ..shaping import reshape
+
+_sampled = later("compiler.ops.resampling:sampled")
 
 
 def affine_grid(theta, size, align_corners=False):
@@ -37,7 +39,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     input, grid = widened(input, grid)
     _check(input, grid, mode, padding_mode)
     how = {"mode": mode, "padding_mode": padding_mode, "align_corners": bool(align_corners)}
-    return resampling.sampled(input, grid, **how)
+    return _sampled(input, grid, **how)
 
 
 def _check(input, grid, mode, padding_mode):

@@ -2,11 +2,14 @@
 
 import numpy as np
 
-from ..compiler.ops import extended, windows
+from ..compiler.later import later
+from ..compiler.ops import windows
 from ..compiler.ops.table import OpError
 from ..creation import plain
 from ..runtime.state.tensor import tensor_of
 from .module import Module
+
+_extended, _cut = (later(f"compiler.ops.extended:{name}") for name in ("extended", "cut"))
 
 
 def pad(input, pad, mode="constant", value=None):
@@ -39,7 +42,7 @@ def pad(input, pad, mode="constant", value=None):
     for axis, before, after in padding:
         _check(input, axis, before, after, mode)
     if all(_keeps_enough(input.shape[axis], before, after, mode) for axis, before, after in padding):
-        return extended.extended(input, padding=tuple(padding), mode=mode)
+        return _extended(input, padding=tuple(padding), mode=mode)
     for axis, before, after in padding:
         positions = _POSITIONS[mode](before, after, input.shape[axis])
         input = input.index_select(axis, tensor_of(np.asarray(positions, np.int64)))
@@ -48,7 +51,7 @@ def pad(input, pad, mode="constant", value=None):
 
 def _keeps_enough(size, before, after, mode):
     """Whether what is put on one side is there when the other one has been cut."""
-    _, kept = extended.cut(before, after, size)
+    _, kept = _cut(before, after, size)
     return kept >= (max(before, after, 1) if mode == "circular" else 1)
 
 

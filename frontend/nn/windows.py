@@ -6,7 +6,8 @@ from functools import lru_cache
 import numpy as np
 
 from ..compiler.dtypes import uint8
-from ..compiler.ops import indexing, resampling, view
+from ..compiler.later import later
+from ..compiler.ops import indexing, view
 from ..compiler.ops.table import OpError
 from ..compiler.storage import convert
 from ..creation import full
@@ -143,6 +144,7 @@ def channel_shuffle(input, groups):
 
 
 # --- resampling: along one axis after the other, as sums of two or four neighbours ------------------------------------
+_resized = later("compiler.ops.resampling:resized")
 _MODES = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}
 
 
@@ -249,7 +251,7 @@ def _between(x, dims, mode, align_corners):
         step = _corner_step(source, target) if align_corners else source / target if scale is None else scale
         resized.append((axis, target, step))
     kind = "cubic" if mode == "bicubic" else "linear"
-    return resampling.resized(x, resized=tuple(resized), mode=kind, align_corners=align_corners)
+    return _resized(x, resized=tuple(resized), mode=kind, align_corners=align_corners)
 
 
 def _chosen(x, axis, target, step, shift):

@@ -14,7 +14,6 @@ from ...compiler.dtypes import bool_, int64, memory_element
 from ...compiler.eager_kernels import N_LOOPS
 from ...compiler.ops import indexing
 from ...compiler.ops.arithmetic import add
-from ...compiler.ops.extended import extended, once, regions
 from ...compiler.ops.table import Meta
 from ...compiler.ops.view import slice_
 from ...compiler.ops.windows import overlap_add, places_in_windows
@@ -43,8 +42,8 @@ def steps_at_places(builder, op, attributes, operands, out):
     """Whether the op is one of these, whose steps the builder has now."""
     if op is overlap_add:
         return _overlap(builder, attributes, operands[0], out)
-    if op is extended:
-        return _extend(builder, attributes, operands[0], out)
+    if "regions" in op.extra:
+        return _by_regions(builder, op.extra["regions"](operands[0].shape, **attributes), operands[0], out)
     if op is indexing.gather:
         return _look_up(builder, _elements(operands[0], operands[1], out, attributes["axis"]))
     if op is indexing.index_select:
@@ -145,12 +144,11 @@ def _append(builder, found, how):
     return True
 
 
-def _extend(builder, attributes, x, out):
-    """Region by region, as in extended.py."""
-    for here, there in regions(x.shape, **attributes):
-        part, into = (
-            builder.view(slice_, {"spec": spec}, v, _sized(spec, v)) for spec, v in ((once(here), x), (there, out))
-        )
+def _by_regions(builder, regions, x, out):
+    """Copies of regions, as specs of slices of the operand and of the result. A step of 0 repeats an element."""
+    for here, there in regions:
+        once = tuple((start, step, n) if step else (start, 1, 1) for start, step, n in here)
+        part, into = (builder.view(slice_, {"spec": spec}, v, _sized(spec, v)) for spec, v in ((once, x), (there, out)))
         strides = tuple(s if n == m else 0 for s, n, m in zip(part.strides, part.shape, into.shape))
         builder.write(part._replace(shape=into.shape, strides=strides), into)
     return True
