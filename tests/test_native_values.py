@@ -140,6 +140,22 @@ def test_data_has_a_version_of_its_own():
         x.data = 3
 
 
+def test_arrays_of_memory_with_several_versions():
+    x = weft.ones(3)
+    others = [x.data, x[1:], x.detach(), x.data.data]
+    for shown in (x, *others):
+        array = shown.numpy()
+        assert all(one._storage.exposed for one in (x, *others))
+        array[0] = 5.0
+        assert shown[0].item() == 5.0
+    del others, shown, array
+    f = weft.compile(lambda x: x * 2)
+    for k in range(4):
+        array = x.data.numpy()
+        array[:] = k
+        assert f(x).tolist() == [2.0 * k] * 3
+
+
 def test_values_of_a_call_in_flight():
     @weft.compile
     def f(x):

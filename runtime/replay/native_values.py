@@ -10,13 +10,21 @@ import ctypes
 import numpy as np
 
 from ...compiler.ops.view import detach
-from ...compiler.translate.kinds import I32, I64, Address, Bool, Maybe, Object, Struct, Tuple
+from ...compiler.translate.kinds import I32, I64, Address, Bool, List, Maybe, Object, Struct, Tuple
 from ...compiler.translate.language import External, cast, keep, load_at, local_array, native, quotient
 from ..code import translated
 from ..code.native_kinds import TensorObject, call_with, new_long, set_attribute
 from ..code.packing import Packed
-from ..eager.eager_matching import is_contiguous, n_elements
-from ..eager.eager_words import ArrayObject, StorageObject, new_tuple, set_tuple_item, thread_number, thread_state
+from ..eager.eager_matching import is_contiguous, is_tensor, n_elements
+from ..eager.eager_words import (
+    ArrayObject,
+    StorageObject,
+    new_tuple,
+    set_tuple_item,
+    thread_number,
+    thread_state,
+    weak_target,
+)
 from ..eager.eager_words import Words as EagerWords
 from ..eager.rebase import set_apart
 from ..state import marks, tensor
@@ -196,7 +204,8 @@ def bytes_of(array: ArrayObject) -> I64:
 
 @native(name="weft_tensor_numpy")
 def numpy(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
-    if n == 0 and names is None and is_weft_tensor(x) and is_in_memory(x) and knows_one_version(cast(TensorObject, x)):
+    if n == 0 and names is None and is_weft_tensor(x) and is_in_memory(x) and has_no_gradients(cast(TensorObject, x)):
+        expose(cast(TensorObject, x)._storage)
         made = call_with(WORDS.lend, (x, False), None)
         if made is not None:
             return made
@@ -204,12 +213,25 @@ def numpy(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object
 
 
 @native()
-def knows_one_version(x: TensorObject) -> Bool:
-    """Whether all that share its memory have one version, and it has no gradients to be lost."""
-    if x._requires_grad is not False:
-        return False
-    storage = x._storage
-    return storage is None or cast(StorageObject, storage).changes is None
+def has_no_gradients(x: TensorObject) -> Bool:
+    return x._requires_grad is False
+
+
+@native()
+def expose(storage: Object):
+    """All that share the memory are told, where some have a version of their own, as in Tensor.lend."""
+    if storage is None or cast(StorageObject, storage).changes is None:
+        return
+    sharers = cast(StorageObject, storage).sharers
+    if type(sharers) is list:
+        for reference in cast(List, sharers):
+            expose_one(weak_target(reference))
+
+
+@native()
+def expose_one(sharer: Object):
+    if is_tensor(sharer) and cast(TensorObject, sharer)._storage is not None:
+        cast(StorageObject, cast(TensorObject, sharer)._storage).exposed = True
 
 
 @native(name="weft_tensor_detach")
