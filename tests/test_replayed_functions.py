@@ -460,3 +460,24 @@ def test_the_order_of_what_a_leaf_gets_where_a_function_leaves_the_call():
         return [(f(), w.grad) for _ in range(8)]
 
     assert_same(scenario)
+
+
+def test_what_leaves_a_call_with_a_node_and_is_changed_in_it():
+    def scenario(compile):
+        w, v, x = leaf(3), leaf(3), weft.randn(3)
+
+        def step(x):
+            w.grad = None
+            first = Parts.apply(x * 0.5, w)[1] + ReadsItsInput.apply(w * 0.5)
+            other = ReadsItsInput.apply(w * 2)
+            other.mul_(0.5)
+            last = Exponential.apply(w)
+            last.register_hook(lambda g: g * 2)
+            loss = (x * w).sum() + (w * v).sum() + (last * first).sum()
+            loss.backward()
+            return loss.detach()
+
+        f = compile(step)
+        return [(error_of(f, x), w.grad) for _ in range(8)]
+
+    assert_same(scenario)

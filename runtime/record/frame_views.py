@@ -292,4 +292,5 @@ def is_history_alive(frame):
 
 def has_history(frame, vid):
     tensor = frame.tensors[vid]
-    return tensor is not None and tensor._frame is frame and tensor._meta.history
+    # One that has left the call and come in again is there under its first number, too.
+    return tensor is not None and tensor._frame is frame and tensor._vid == vid and tensor._meta.history
