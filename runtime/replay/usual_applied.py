@@ -26,7 +26,7 @@ from . import native as objects
 from .native_reads import CallWords, ReadWords, View, read_words, require_same
 from .object_layout import layout_of_objects
 
-_MOST_LEARNED = 4  # at one place
+_MOST_TRIED = 8  # at one place: what is not learned, or not for long, is watched in vain
 
 
 class Argument(Struct):
@@ -113,12 +113,12 @@ def _not_this_time(arguments):
 class AppliesFunctions:
     """The part of a UsualFrame that takes calls of Functions as a whole.
 
-    functions_known: position -> Applied; n_functions_known: position -> how many there have been.
+    functions_known: position -> Applied; n_functions_tried: position -> how often one was to be learned.
     """
 
     def __init__(self):
         super().__init__()
-        self.functions_known, self.n_functions_known = {}, {}
+        self.functions_known, self.n_functions_tried = {}, {}
 
     def function_again(self, ways, args):
         """What a call of a Function returns, if it is known here; else None."""
@@ -128,10 +128,14 @@ class AppliesFunctions:
         return known.function(args)
 
     def place_of_function(self, ways, args):
-        start = self.position.value
         if self._native is None or self.many is not None or self.working or self.segments or self.eager_ops:
             return None
-        return Place(self, ways, start, args) if self.n_functions_known.get(start, 0) < _MOST_LEARNED else None
+        start = self.position.value
+        n_tried = self.n_functions_tried.get(start, 0)
+        if not ways.known or n_tried >= _MOST_TRIED:
+            return None
+        self.n_functions_tried[start] = n_tried + 1
+        return Place(self, ways, start, args)
 
 
 class Place:
@@ -157,7 +161,6 @@ class Place:
         tensors = [x for x in (*self.args, *self.ways.tensors()) if isinstance(x, Tensor) and x._frame is None]
         if None in arguments or has_exposed(tensors):
             return
-        frame.n_functions_known[start] = frame.n_functions_known.get(start, 0) + 1
         constants = frame.numbers[self.n_numbers :]
         frame.functions_known[start] = Applied(frame, self.ways, start, arguments, entries, constants, tensors)
 
