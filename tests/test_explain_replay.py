@@ -27,13 +27,13 @@ def own_function(x):
     class Twice(weft.autograd.Function):
         @staticmethod
         def forward(ctx, x):
-            return x * 2
+            return x * 2, x * 3
 
         @staticmethod
-        def backward(ctx, g):
-            return g * 2
+        def backward(ctx, g, h):
+            return g * 2 + h * 3
 
-    return Twice.apply(x * W).sum()
+    return Twice.apply(x * W)[0].sum()
 
 
 def eager_part(x):
@@ -55,6 +55,20 @@ def test_why_calls_are_not_replayed(function, reason):
     text = explained(function, weft.ones(3))
     line = next(line for line in text.splitlines() if "calls are not replayed" in line)
     assert reason in line and "test_explain_replay.py:" in line
+
+
+class Doubled(weft.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+def test_what_a_function_that_is_an_op_gives_is_replayed():
+    assert "calls are replayed" in explained(lambda x: Doubled.apply(x * W).sum(), weft.ones(3))
 
 
 def test_an_op_outside_is_named_and_the_call_is_replayed():
