@@ -8,7 +8,7 @@ import weft
 from weft.nn import functional
 from weft.runtime.eager import plan
 
-OFTEN = 12
+OFTEN = 32  # a function of several ops is one op after twenty calls, and that is native after eight more
 
 
 @pytest.fixture(autouse=True)
