@@ -3,7 +3,7 @@
 import gc
 
 import pytest
-from compiled_twin import assert_same, leaf, twin
+from compiled_twin import assert_same, error_of, leaf, twin
 
 import weft
 from weft.autograd import grad
@@ -386,3 +386,23 @@ def test_results_changed_before_a_call_goes_over_to_nodes(change, opened_by):
 
     assert_same(program)
     assert next(program(lambda f: f)) is True
+
+
+@pytest.mark.parametrize("touch", [lambda w, y: None, lambda w, y: y.data.mul_(0.5), lambda w, y: w.data.mul_(0.5)])
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_the_call_has_changed_since_is_told_by_its_nodes_too(times, touch):
+    def scenario(compile):
+        w, b = leaf(3, 2), weft.randn(2)
+
+        def f(x):
+            x.add_(1.0)
+            y = w * x
+            x.mul_(0.5)
+            return (y,) * times
+
+        y = compile(f)(b)[-1]
+        touch(w, y)
+        yield error_of(lambda: y.sum().backward())
+        yield w.grad, b
+
+    assert_same(scenario)

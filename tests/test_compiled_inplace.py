@@ -387,3 +387,21 @@ def test_gradients_of_a_leaf_from_before_and_after_a_change(change, where):
             yield loss, before, w, w.grad, v.grad
 
     twin(scenario)()
+
+
+@pytest.mark.parametrize("show", [lambda x, t: t.t(), lambda x, t: t, lambda x, t: t[0], lambda x, t: x.detach().t()])
+def test_views_made_before_their_base_was_asked_for_gradients(show):
+    """Arguments that are views of one another: a change would be lost, but for what detach() has made."""
+
+    def scenario(compile):
+        a = randn(3, 2)
+
+        @compile
+        def f(x, t):
+            x.requires_grad_()
+            show(x, t).add_(1.0)
+
+        yield error_of(lambda: f(a, a.t()))
+        yield a
+
+    twin(scenario)()

@@ -70,6 +70,8 @@ def values_of_steps(node):
     for tensor in before.values():
         # A node that has saved it raises, as it would in eager mode after the change.
         tensor.bump_version()
+    for vid in frame.overwritten.intersection(values).difference(given, node.kept):
+        _count_change(values[vid])
     _stand_at(values.values(), first, node.sequence)
     free(frame, values, node.freed_steps)
     return values
@@ -144,7 +146,7 @@ def _run_again(frame, steps, given, kept):
 
 
 def _count_change(tensor):
-    """The result that this has been computed as has been changed since: nodes that have saved it raise."""
+    """What this has been computed again as was changed, by the call or since: nodes that have saved it raise."""
     tensor.bump_version()
     out = getattr(tensor._node, "out", None)
     if out is not None and out.tensor._version == out.version:

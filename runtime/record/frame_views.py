@@ -95,6 +95,9 @@ def is_of_detached(frame, view):
             return True
         vid = step.operands[0]
         step = frame.step_of(vid)
+    given = frame.tensors[vid]
+    if step.op is INPUT and given is not None and given._base is base:
+        return is_apart(given)  # a view of another argument
     # What has changed in between may be the base, or what was detached from it.
     return vid != (base._vid if base._frame is frame else frame.bound.get(id(base)))
 
