@@ -20,7 +20,7 @@ from .rules import Rule
 from .steps import inner_step
 
 _FREE = ("view", "source")  # ops that leave little for a program to save
-_READING = ("reduction", "contraction")  # ops whose work is in what they read
+READING = ("reduction", "contraction")  # ops whose work is in what they read
 _TERMS = 32  # of a product, that are added while a step on elements computes one
 
 
@@ -73,7 +73,7 @@ class Recorder:
         is_view = op.kind == "view" or "view" in op.extra
         function = self.function_of(op, metas, dict(attributes), types, meta)
         if not is_view:
-            self.sizes += self.counted(op, metas, meta)
+            self.count(op, metas, meta)
         out = self._append(function, take, meta, metas[0].root if is_view else None)
         self.notes[out.number] = op, dict(attributes), types, meta
         return out
@@ -87,9 +87,9 @@ class Recorder:
         self.may_warn |= may_warn
         return function
 
-    def counted(self, op, metas, meta):
-        """How many elements a step computes."""
-        return [max(work_of(op, metas, meta))]
+    def count(self, op, metas, meta):
+        """A step computes that much."""
+        self.sizes.append(work_of(op, metas, meta))
 
     def constant(self, x, dtype):
         return x if dtype is None else as_type(x, dtype)
@@ -255,7 +255,7 @@ def _in_float32(op, inputs, attributes, meta):
 def single(op, metas, meta, attributes, default_dtype):
     """The program of a primitive on large operands; None for others."""
     fewest = fewest_of(op)
-    most = max(*map(_n_elements, (meta, *metas)), *work_of(op, metas, meta))
+    most = max(*map(_n_elements, (meta, *metas)), work_of(op, metas, meta))
     if op.kind in ("view", "source", "library") or most < fewest:
         return None
     found = _traced(metas, default_dtype, lambda inputs: op(*inputs, **attributes))
@@ -296,11 +296,11 @@ def is_large(metas, fewest=fused.FEWEST_OF_ONE):
 
 
 def work_of(op, metas, meta):
-    """What a step on such operands may take its time for, as numbers of elements."""
-    sizes = [_n_elements(m) for m in ((meta, *metas) if op.kind in _READING else (meta,))]
-    if op.kind == "contraction":
-        sizes.append(_n_elements(meta) * metas[0].shape[-1] // _TERMS)
-    return sizes
+    """How many elements a step computes. Of a long product they are counted by its terms; of a short one, which native
+    code takes in its stride, they are those that it reads."""
+    n_elements = max(_n_elements(m) for m in ((meta, *metas) if op.kind in READING else (meta,)))
+    by_terms = _n_elements(meta) * metas[0].shape[-1] // _TERMS if op.kind == "contraction" else 0
+    return by_terms if by_terms >= fused.FEWEST_OF_ONE else n_elements
 
 
 def _n_elements(meta):

@@ -14,7 +14,7 @@ from ...compiler.ops.kinds import is_unknown
 from ...compiler.ops.steps import STEPS
 from ...compiler.ops.table import Meta
 from ...compiler.plain import Plain
-from .array_program import Recorder, Traced, Untraceable, fewest_of, work_of
+from .array_program import READING, Recorder, Traced, Untraceable, fewest_of
 from .evaluate import as_type
 
 _METAS = {Extent: Meta((), int64, True), Ratio: Meta((), float64, True)}
@@ -38,8 +38,9 @@ class OpenRecorder(Recorder):
     def function_of(self, *_):
         return None
 
-    def counted(self, op, metas, meta):
-        return work_of(op, metas, meta)  # which is most, the call would have to say
+    def count(self, op, metas, meta):
+        # Which is most, the call would have to say.
+        self.sizes += [prod(m.shape) for m in ((meta, *metas) if op.kind in READING else (meta,))]
 
     def constant(self, x, dtype):
         return CallConstant(x, dtype) if is_open(x) else super().constant(x, dtype)

@@ -22,7 +22,7 @@ from ..state.aligned import address_of
 # writing 4 MB takes 66. Of 4 million elements sines take two milliseconds.
 MOST_ELEMENTS, MOST_BYTES = 1 << 22, 1 << 25
 # Of ops that are done in time with elements; sorts and factors take more.
-_BY_ELEMENT = {"elementwise", "source", "view", "movement", "reduction", "contraction", "indexing", "scan"}
+_BY_ELEMENT = {"elementwise", "source", "view", "movement", "reduction", "indexing", "scan"}
 MOST_ELEMENTS_OF_OTHERS = 1 << 20
 # Memory for what programs keep in between. They run one after the other, as long as they keep the interpreter's lock.
 ARENA_BYTES = 1 << 22
@@ -101,11 +101,12 @@ def _is_short(program, steps):
     return steps.fused.worth <= most_elements(steps.notes) and n_bytes <= MOST_BYTES
 
 
-def most_elements(notes):
-    """How many elements a program with such steps computes at most."""
+def most_elements(notes, by_terms=True):
+    """How many elements a program with such steps computes at most; `by_terms`: those of products are counted so."""
     ops = [op for op, *_ in notes.values()]
     # Recording a loop's steps for every number of them keeps the lock for much longer than running it.
-    by_element = STEPS in ops or all(op.kind in _BY_ELEMENT for op in ops)
+    kinds = _BY_ELEMENT | {"contraction"} if by_terms else _BY_ELEMENT
+    by_element = STEPS in ops or all(op.kind in kinds for op in ops)
     return MOST_ELEMENTS if by_element else MOST_ELEMENTS_OF_OTHERS
 
 

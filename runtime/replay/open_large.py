@@ -56,7 +56,7 @@ class OpenProgram:
         given = [_in_scope(place, scope) for place in meta["places"]]
         made = [_in_scope(output, scope) for output in meta["outputs"]]
         n_bytes = sum(_n_bytes(shape, name) for shape, name, *_ in (*given, *made))
-        if sum(steps.sizes) > most_elements(steps.notes) or n_bytes > MOST_BYTES:
+        if sum(steps.sizes) > most_elements(steps.notes, by_terms=False) or n_bytes > MOST_BYTES:
             raise NoSteps("a program that would keep the interpreter's lock for long")
         if _in_scope(meta["arena"], scope) > ARENA_BYTES:
             raise NoSteps("a program that needs much memory for what is in between")
