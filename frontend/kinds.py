@@ -89,6 +89,7 @@ def door(name, function):
 
 def answering(function):
     """The function, whose calls native code may answer."""
+    # Asked as `door` asks, written out in both: shared, every answered call would be one more of Python's.
     place, unknown = marks.place_of(function), 0
 
     def answered(*args, **kwargs):
