@@ -81,24 +81,34 @@ def call_strips_in_place(b, strips, element, operands):
 
 def _emit_tiles(module, name, element, height):
     b = Builder(module, name, _STRIP, linkage="internal")
-    a, rows, terms_a, terms_b, first, second, n_first, n_second, results, tiles, depth = b.arguments
+    n_first, n_second = b.arguments[6:8]
     t = Type(element, module.target.vector_bytes // Type(element).element_bytes)
+    whole = b.and_(*(b.cmp("eq", n, b.i64(t.lanes)) for n in (n_first, n_second)))
+    # Without AVX-512 masks take two registers more than there are, and instructions of their own: with them LeNet's
+    # convolutions, whose vectors are whole, took five times as long.
+    with b.when(whole):
+        _emit_rows(b, t, height, [None, None])
+    with b.when(b.not_(whole)):
+        _emit_rows(b, t, height, [b.lane_mask(0, n, t.lanes) for n in (n_first, n_second)])
+    b.finish()
+    return Reg(f"@{b.name}", PTR)
+
+
+def _emit_rows(b, t, height, masks):
+    a, rows, terms_a, terms_b, first, second, _, _, results, tiles, depth = b.arguments
     size, lanes = t.element_bytes, t.lanes
-    vectors = [(start, b.lane_mask(0, n, lanes)) for start, n in ((first, n_first), (second, n_second))]
     with b.loop(0, tiles, 1, [rows, results]) as (_, tile):
         table, target = tile.values
         starts = [b.freeze(b.offset(a, _index(b, table, r), size)) for r in range(height)]
         with b.loop(0, depth, 1, [b.const(0, t)] * (2 * height)) as (p, step):
             of_a, of_b = _index(b, terms_a, p), _index(b, terms_b, p)
-            columns = [b.load(b.offset(start, of_b, size), t, mask) for start, mask in vectors]
+            columns = [b.load(b.offset(start, of_b, size), t, mask) for start, mask in zip((first, second), masks)]
             following = []
             for r in range(height):
-                x = b.splat(b.load(b.offset(starts[r], of_a, size), Type(element)), lanes)
+                x = b.splat(b.load(b.offset(starts[r], of_a, size), Type(t.element)), lanes)
                 following += [b.fma(x, y, z) for y, z in zip(columns, step.values[2 * r :])]
             step.next(following)
         for k, value in enumerate(step.results):
             row = b.offset(target, k // 2, PANEL_BYTES)
             b.store(value, b.offset(row, (k % 2) * lanes, size))
         tile.next([b.offset(table, height, 4), b.offset(target, height, PANEL_BYTES)])
-    b.finish()
-    return Reg(f"@{b.name}", PTR)

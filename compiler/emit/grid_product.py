@@ -255,9 +255,11 @@ def _emit_move(module, name, element, packs):
         memory = b.offset(source if packs else target, far, 1)
         panel = b.offset(target if packs else source, near, 1)
         is_single, is_near = b.cmp("eq", length, b.i64(1)), b.cmp("eq", step, b.i64(1))
-        ways = [(is_single, 0, Type(element)), (b.and_(b.not_(is_single), is_near), 1, t)]
+        is_whole = b.and_(is_near, b.cmp("eq", length, b.i64(t.lanes)))
+        is_part = b.not_(b.or_(is_single, is_whole))
+        ways = [(is_single, 0, Type(element)), (is_whole, 0, t), (b.and_(is_part, is_near), 1, t)]
         if packs:
-            ways.append((b.and_(b.not_(is_single), b.not_(is_near)), 2, t))
+            ways.append((b.and_(is_part, b.not_(is_near)), 2, t))
         for is_wanted, apart, type in ways:
             with b.when(is_wanted):
                 _move_run(b, packs, apart, type, memory, panel, length)
@@ -266,7 +268,7 @@ def _emit_move(module, name, element, packs):
 
 
 def _move_run(b, packs, apart, t, memory, panel, length):
-    """All rows of one run, whose elements are `apart` in memory (0: there is one)."""
+    """All rows of one run, whose elements are `apart` in memory (0: there is one, or a whole vector)."""
     offsets, n = b.arguments[5:7]
     mask = b.lane_mask(0, length, t.lanes) if apart else None
     if apart == 2:
