@@ -163,6 +163,26 @@ def _take_row(b, how, element, found, rows, n):
         body(0, None)
 
 
+def limits_text(target=WIDEST):
+    """`void @weft_kernel(ptr x, ptr found, i64 n, i64 lowest, i64 highest)`: whether any of n integers (i64) in a row
+    is beyond these limits, as 1 or 0 (i64)."""
+    module, lanes = Module(target), _lanes("i64", target)
+    parameters = [("x", PTR), ("found", PTR), ("n", I64), ("lowest", I64), ("highest", I64)]
+    b = Builder(module, "weft_kernel", parameters)
+    x, found, n, *limits = b.arguments
+    lowest, highest = [b.splat(one, lanes) for one in limits]
+    b.store(b.const(0, I64), found)
+
+    def body(j, mask):
+        index = _load(b, x, j, "i64", lanes, mask)
+        _note(b, b.or_(b.cmp("lt", index, lowest), b.cmp("gt", index, highest)), mask, found)
+        return []
+
+    reduce_row(b, n, lanes, [], body)
+    b.finish()
+    return str(module)
+
+
 def source_text(op, elements, attributes, target=WIDEST):
     """`void @weft_kernel(ptr table, i64 n)`: n elements made from their positions and from numbers.
 

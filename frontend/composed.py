@@ -17,7 +17,7 @@ from .operands import factor_first, tensor_of
 from .reducing import mean, std, var
 from .runtime.eager.gate import apply_inplace
 from .runtime.state.tensor import Tensor, shape_of, wrap
-from .shaping import cat, flatten, range_spec, reshape
+from .shaping import cat, expand, flatten, range_spec, reshape
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def _scattered(name, input, dim, index, src, reduce):
     if reduce not in (None, "add", "multiply"):
         raise RuntimeError(f"{name}: reduce argument must be either add or multiply, got {reduce!r}")
     if not isinstance(src, Tensor):
-        src = input.new_full(index.shape, src)
+        src = expand(input.new_full((), src), index.shape)
     check_scatter(name, input, index, src)
     if input.ndim == 0:
         return 0, reshape(index, -1), reshape(src, -1)

@@ -251,9 +251,9 @@ def _is_no_index(k):
 @answering
 def _put_at_(x, key, value):
     """x[key] = value of such a key."""
-    value = value if isinstance(value, Tensor) else _as_value(x, value)
+    value = value if isinstance(value, Tensor) else as_value(x, value)
     value = value if value.dtype is x.dtype else comparison.cast(value, dtype=x.dtype)
-    index, axis, merged, value = _positions(x, key, value)
+    index, axis, merged, value = positions_of(x, key, value)
     apply_inplace(indexing.index_put, x, (x, index, value), {"axis": axis, "merged": merged})
     return x
 
@@ -280,7 +280,7 @@ def setitem(x, key, value):
         if place is not None and frame is not None:
             # As large as its place at once: a program has no array for it.
             made = _number(x, value, place[2])
-        value = _as_value(x, value) if made is None else made
+        value = as_value(x, value) if made is None else made
     if x._data is None and is_elsewhere(x) and value._data is not None:
         value = value.to(x.device)
     dtype = x.dtype
@@ -290,7 +290,7 @@ def setitem(x, key, value):
         if is_mask(key) and key.shape == x.shape and value.ndim == 0:
             apply_inplace(spelling.masked_fill, x, (x, key, value), {})
             return
-        found = _positions(x, key, value) if is_mask(key) else _answered_positions(x, key, value)
+        found = positions_of(x, key, value) if is_mask(key) else _answered_positions(x, key, value)
         if found is not None:
             index, axis, merged, value = found
             apply_inplace(indexing.index_put, x, (x, index, value), {"axis": axis, "merged": merged})
@@ -315,12 +315,12 @@ def _set_at_computed(x, key, value):
     place = None if parts is None else place_of(x, parts)
     if place is None:
         return False
-    value = value if isinstance(value, Tensor) else _as_value(x, value)
+    value = value if isinstance(value, Tensor) else as_value(x, value)
     write(x, place, _fitted(value if value.dtype is x.dtype else comparison.cast(value, dtype=x.dtype), place[3]))
     return True
 
 
-def _positions(x, key, value):
+def positions_of(x, key, value):
     """(index, axis, merged, the value expanded to its place) for a key with index tensors; None if it has none."""
     found = at_positions(key, shape_of(x))
     if found is not None:
@@ -335,7 +335,7 @@ def _positions(x, key, value):
     return positions, 0, (count,), _fitted(value, positions.shape)
 
 
-_answered_positions = answering(_positions)
+_answered_positions = answering(positions_of)
 
 
 def _write(x, value, attributes):
@@ -362,7 +362,7 @@ def _shows(value, x):
     return value._base is x or value._base is x._base
 
 
-def _as_value(x, value):
+def as_value(x, value):
     """What is written, as a tensor of x's type."""
     made = _number(x, value, ())
     return x.new_tensor(value) if made is None else made
@@ -432,17 +432,6 @@ def _fitted(value, shape):
             "equal, or 1 in the value"
         )
     return view.expand(value, shape=shape)
-
-
-def placed(x, key, value):
-    """A copy of x with a value of its type at a key of index tensors."""
-    found = at_positions(key, shape_of(x))
-    if found is None:
-        result = view.clone(x)
-        setitem(result, key, value)
-        return result
-    index, axis, merged, shape = found
-    return indexing.index_put(x, index, _fitted(value, shape), axis=axis, merged=merged)
 
 
 marks.by_key[:] = getitem, _note_read, setitem, _write, _write_number

@@ -1,5 +1,6 @@
 """In-place forms of functions: `x.f_(...)` computes f(x, ...) and writes it into x's memory."""
 
+import inspect
 from math import prod
 
 from .compiler import dtypes
@@ -23,9 +24,15 @@ FUNCTIONS = str.split("""
 
 
 def inplace_form(function):
-    """The method `f_` of a function f whose first argument is the tensor."""
+    """The method `f_` of a function f whose first argument is the tensor. If the function says which op it is that
+    changes a part (placing.py: changing), the rest is not computed."""
+    change = getattr(inspect.unwrap(function, stop=_says_its_change), "change", None)
 
     def method(self, *args, **kwargs):
+        found = None if change is None else change(self, *args, **kwargs)
+        if found is not None:
+            op, operands, attributes = found
+            return apply_inplace(op, self, (self, *operands), attributes)
         # The derivative means the value before the change.
         old = view.clone(self) if self._requires_grad and state.grad_enabled else self
         return written(function.__name__, self, function(old, *args, **kwargs))
@@ -34,6 +41,10 @@ def inplace_form(function):
     method.__doc__ = f"{function.__name__}, in place."
     method.__wrapped__ = function  # whose signature it has
     return method
+
+
+def _says_its_change(function):
+    return hasattr(function, "change")
 
 
 def written(name, target, new):
@@ -71,7 +82,11 @@ def fill(target, value, node="FillBackward2"):
             return overwrite(target, value, "FillBackward3")
     if target._requires_grad and state.grad_enabled:
         return apply_inplace(spelling.refilled, target, (target, plain(value)), {"node": node})
-    return apply_inplace(source.full, target, (plain(value),), {"shape": shape_of(target), "dtype": target.dtype})
+    data = target._data
+    # Where no row is as long as the target, one element is computed, and spread by who knows how the target lies.
+    is_spread = data is not None and state.frame is None and not watching and not data.flags.c_contiguous
+    shape = () if is_spread else shape_of(target)
+    return apply_inplace(source.full, target, (plain(value),), {"shape": shape, "dtype": target.dtype})
 
 
 def redrawn(target, drawn, numbers, generator, **attributes):

@@ -1,6 +1,6 @@
 """Reading and writing at positions: put, take, scatter with a reduction, masked assignment, parts written back."""
 
-from math import prod
+from functools import wraps
 
 import numpy as np
 
@@ -9,9 +9,9 @@ from .compiler.ops import arithmetic, division, indexing, scattering, view
 from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .composed import diagonal, select
-from .creation import arange, full_like, ones, zeros
+from .creation import arange, full_like, zeros
 from .functions import check_slices, gather, masked_fill, nonzero, to_dtype, where
-from .indexing import getitem, placed
+from .indexing import as_value, getitem, positions_of, setitem
 from .runtime.state.modes import array_that_sizes
 from .runtime.state.tensor import Tensor, shape_of, tensor_of
 from .shaping import expand, flatten, reshape, unsqueeze
@@ -35,16 +35,44 @@ def _key(indices):
     return tuple(slice(None) if k is None else k for k in indices)
 
 
+def changing(change):
+    """Decorates a function that changes a part of its input, in a copy. change(input, ...) -> (op, operands behind the
+    input, attributes), or None where it is not one op; the form in place makes it in the input itself (inplace.py)."""
+
+    def mark(function):
+        @wraps(function)
+        def changed(input, *args, **kwargs):
+            found = change(input, *args, **kwargs)
+            if found is None:
+                return function(input, *args, **kwargs)
+            op, operands, attributes = found
+            return op(input, *operands, **attributes)
+
+        changed.change = change
+        return changed
+
+    return mark
+
+
+def _put_there(input, key, values, op=indexing.index_put):
+    found = positions_of(input, key, values)
+    if found is None:
+        return None
+    index, axis, merged, values = found
+    return op, (index, values), {"axis": axis, "merged": merged}
+
+
+def _index_put(input, indices, values, accumulate=False):
+    _same_type("index_put", input, values)
+    return _put_there(input, _key(indices), values, indexing.index_add if accumulate else indexing.index_put)
+
+
+@changing(_index_put)
 def index_put(input, indices, values, accumulate=False):
     """A copy of input with values written at the positions of the index tensors, or added there."""
-    _same_type("index_put", input, values)
-    if not accumulate:
-        return placed(input, _key(indices), values)
-    count = prod(input.shape)
-    positions = getitem(reshape(arange(count), input.shape), _key(indices))
-    values = expand(values, positions.shape)
-    flat = indexing.index_add(flatten(input), reshape(positions, -1), reshape(values, -1), axis=0)
-    return reshape(flat, input.shape)
+    result, key = view.clone(input), _key(indices)
+    setitem(result, key, getitem(result, key) + values if accumulate else values)
+    return result
 
 
 def take(input, index):
@@ -57,16 +85,21 @@ def take(input, index):
     )
 
 
-def put(input, index, source, accumulate=False):
-    """A copy of input with source written (or added) at positions of its flattened form."""
+def _put(input, index, source, accumulate=False):
     _require_long("put", index)
     _same_type("put", input, source)
     if index.numel() != source.numel():
         raise OutOfRange(
             f"put(): Expected source and index to have the same number of elements: {source.shape}, {index.shape}"
         )
-    flat = index_put(flatten(input), (reshape(index, -1),), reshape(source, -1), accumulate)
-    return reshape(flat, input.shape)
+    index = indexing.position(reshape(index, -1), size=input.numel(), axis=0)
+    op = indexing.index_add if accumulate else indexing.index_put
+    return op, (index, reshape(source, -1)), {"axis": 0, "merged": (input.numel(),)}
+
+
+@changing(_put)
+def put(input, index, source, accumulate=False):
+    """A copy of input with source written (or added) at positions of its flattened form."""
 
 
 def take_along_dim(input, indices, dim=None):
@@ -102,34 +135,47 @@ def _vector_index(name, index):
     return reshape(index, -1)
 
 
-def index_copy(input, dim, index, source):
-    """A copy of input with slices of source written at the index along dim."""
+def _index_copy(input, dim, index, source):
     axis, index = normalize_axis("index_copy", dim, input.ndim), _vector_index("index_copy", index)
     _same_type("index_copy", input, source)
     if input.ndim == 0:
-        return view.clone(reshape(source, ()))
+        return None
     if source.ndim == 0:
         source = expand(source, (*input.shape[:axis], index.numel(), *input.shape[axis + 1 :]))
     wanted = (*input.shape[:axis], index.numel(), *input.shape[axis + 1 :])
     if source.shape != wanted:
         raise IndexError(f"index_copy(): source has shape {source.shape}, the index of {input.shape} needs {wanted}")
-    return placed(input, (*(slice(None),) * axis, index), source)
+    return _put_there(input, (*(slice(None),) * axis, index), source)
 
 
-def index_fill(input, dim, index, value):
-    """A copy of input with the slices at index along dim filled with a number."""
+@changing(_index_copy)
+def index_copy(input, dim, index, source):
+    """A copy of input with slices of source written at the index along dim."""
+    return view.clone(reshape(source, ()))
+
+
+def _index_fill(input, dim, index, value):
     axis, index = normalize_axis("index_fill", dim, input.ndim), _vector_index("index_fill", index)
     if isinstance(value, Tensor) and value.ndim:
         raise OpError(f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dims")
+    is_complex = value.dtype.is_complex if isinstance(value, Tensor) else isinstance(value, complex)
+    if is_complex and not input.dtype.is_complex:
+        raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
+    if input.ndim == 0 or isinstance(value, Tensor) and value._requires_grad:
+        return None
+    value = to_dtype(value if isinstance(value, Tensor) else as_value(input, value), input.dtype)
+    return _put_there(input, (*(slice(None),) * axis, index), value)
+
+
+@changing(_index_fill)
+def index_fill(input, dim, index, value):
+    """A copy of input with the slices at index along dim filled with a number."""
     if input.ndim == 0:
-        return where(_hit(1, index)[0], value, input).to(input.dtype)
-    hit = reshape(_hit(input.shape[axis], index), (-1, *(1,) * (input.ndim - 1 - axis)))
-    return masked_fill(input, hit, value)
-
-
-def _hit(size, index):
-    """bool (size,): the positions that the index names."""
-    return placed(zeros(size, dtype=dtypes.bool_), (index,), ones((), dtype=dtypes.bool_))
+        return reshape(index_fill(reshape(input, 1), 0, index, value), ())
+    # A number that requires gradients has that of every element it fills once, however often the index names it.
+    axis, size = normalize_axis("index_fill", dim, input.ndim), input.shape[dim]
+    hit = index_fill(zeros(size, dtype=dtypes.bool_), 0, index, True)
+    return masked_fill(input, reshape(hit, (-1, *(1,) * (input.ndim - 1 - axis))), value)
 
 
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):

@@ -274,17 +274,18 @@ index_select = register(
 def _index_add_infer(operands, attributes, default_float):
     x, index, part = operands
     _require_index("index_add", index)
-    axis = attributes["axis"]
-    wanted = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    axis, shape = attributes["axis"], attributes.get("merged", x.shape)
+    wanted = (*shape[:axis], *index.shape, *shape[axis + 1 :])
     if part.shape != wanted:
         raise OpError(f"index_add: the source has shape {part.shape}, index {index.shape} on {x.shape} needs {wanted}")
     return Meta(x.shape, x.dtype)
 
 
-def _change_index_add(x, index, part, axis):
-    check_range("index_add", index, x.shape[axis])
-    outer, inner, index = prod(x.shape[:axis]), prod(x.shape[axis + 1 :]), index.reshape(-1)
-    rows, part = x.reshape(outer, x.shape[axis], inner), part.reshape(outer, index.size, inner)
+def _change_index_add(x, index, part, axis, merged=None):
+    shape = merged or x.shape
+    check_range("index_add", index, shape[axis])
+    outer, inner, index = prod(shape[:axis]), prod(shape[axis + 1 :]), index.reshape(-1)
+    rows, part = x.reshape(outer, shape[axis], inner), part.reshape(outer, index.size, inner)
     loops = [(outer, (rows.strides[0], part.strides[0], 0)), (index.size, (0, part.strides[1], index.strides[0]))]
     is_whole = inner == 1 or part.strides[2] == rows.strides[2] == x.itemsize
     if not (is_whole and _add_at(rows, part, index, loops, inner, rows.strides[1])):
@@ -315,23 +316,27 @@ def _write_slices(writer, shape, op):
 
 
 def _write_index_add(writer):
-    _write_slices(writer, writer.value.shape, TABLE["add"])
+    _write_slices(writer, writer.value.attributes.get("merged", writer.value.shape), TABLE["add"])
 
 
 def _write_index_put(writer):
     _write_slices(writer, writer.value.attributes["merged"], None)
 
 
-# A copy of x with the slices of part added at index along axis, in order of the index.
+def _index_add_vjp_part(g, out, x, index, part, axis, merged=None):
+    return index_select(g if merged is None else reshape(g, shape=merged), index, axis=axis)
+
+
+# A copy of x with the slices of part added at index along axis, in order of the index. `merged`: as below.
 index_add = register(
     Op(
         "index_add",
         "indexing",
         _index_add_infer,
         vjp=(
-            lambda g, out, x, index, part, axis: g,
+            lambda g, out, x, index, part, axis, merged=None: g,
             None,
-            lambda g, out, x, index, part, axis: index_select(g, index, axis=axis),
+            _index_add_vjp_part,
         ),
         change=_change_index_add,
         kernel=Change(_write_index_add, checks=True),
@@ -344,7 +349,14 @@ index_add = register(
                 (samples.numbers(3, (2, 5, 3)), samples.integers(4, (4,), 0, 5), samples.numbers(5, (2, 4, 3))),
                 {"axis": 1},
             ),
+            Sample(
+                (samples.numbers(6, (2, 5, 3)), samples.integers(7, (4,), 0, 10), samples.numbers(8, (4, 3))),
+                {"axis": 0, "merged": (10, 3)},
+            ),
         ],
+        oracle=lambda torch, x, index, part, axis, merged=None: (
+            x.reshape(merged or x.shape).index_add(axis, index, part).reshape(x.shape)
+        ),
     )
 )
 

@@ -19,6 +19,7 @@ from .aside import LONG_NS, aside
 from .cache import default_cache, pack, unpack
 
 _elementwise_text = later("compiler.eager_kernels:elementwise_text")
+_limits_text = later("compiler.eager_kernels:limits_text")
 _lookup_text = later("compiler.eager_kernels:lookup_text")
 _rule_text = later("compiler.eager_kernels:rule_text")
 _source_text = later("compiler.eager_kernels:source_text")
@@ -104,6 +105,11 @@ def lookup_address(how, element, is_single):
 
 def lookup_key(how, element, is_single):
     return f"eager lookup {how} {element} {is_single}"
+
+
+def limits_address():
+    """The address of a kernel that looks whether integers are within limits (eager_kernels.py)."""
+    return library("eager limits", lambda: _limits_text(jit.kernel_target())).address("weft_kernel")
 
 
 def rule_address(given, steps, written):

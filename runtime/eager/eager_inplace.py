@@ -50,7 +50,8 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
     in_order = fits and is_contiguous(cast(ArrayObject, cast(TensorObject, target)._data))
     # What is not row-major only steps write in place, which know how the first operand lies.
     alone = (routine.has_changes or (routine.overwrites and in_order)) and is_alone(routine, operands, target)
-    require(in_order or (routine.has_changes and alone) or (fits and routine.n_bytes <= MOST_SPREAD))
+    is_one = is_one_of(routine, cast(ArrayObject, cast(TensorObject, target)._data))
+    require(in_order or (routine.has_changes and alone) or is_one or (fits and routine.n_bytes <= MOST_SPREAD))
     require_plain(cast(TensorObject, target))
     array = keep(cast(ArrayObject, cast(TensorObject, target)._data))
     storage = keep(cast(StorageObject, cast(TensorObject, target)._storage))
@@ -147,6 +148,12 @@ def is_result_of(routine: Routine, array: ArrayObject) -> Bool:
     for d in range(routine.ndim):
         same = same and load_at(I64, array.shape, d) == load_at(I64, routine.shape, d)
     return same
+
+
+@native()
+def is_one_of(routine: Routine, array: ArrayObject) -> Bool:
+    """Whether the result is one element, for all of an array of its type."""
+    return routine.is_for_all and routine.ndim == 0 and array.dtype is routine.dtype
 
 
 # --- zeros ------------------------------------------------------------------------------------------------------------

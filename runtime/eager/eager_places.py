@@ -58,7 +58,7 @@ def change_at_places(builder, op, attributes, operands):
     axis = attributes["axis"]
     if index.is_number or index.dtype is not int64 or part.is_number or part.dtype is not x.dtype:
         return False
-    if op is indexing.index_put:
+    if "merged" in attributes:
         shape = attributes["merged"]
         x = x._replace(shape=shape, strides=row_major(shape))
     if op is indexing.scatter_add or op is indexing.scatter:
@@ -91,8 +91,14 @@ def _slices(table, index, rows, axis):
 
 
 def _with_whole_rows(builder, x, first):
-    """The value or a copy of it, whose elements from this dimension on lie one after the other."""
-    return x if x.strides[first:] == row_major(x.shape[first:]) else builder.copied(x)
+    """The value or a copy of it, whose elements from this dimension on lie one after the other. Of rows that are one
+    and the same one is copied."""
+    if x.strides[first:] == row_major(x.shape[first:]):
+        return x
+    if any(x.strides[:first]):
+        return builder.copied(x)
+    row = builder.copied(x._replace(shape=x.shape[first:], strides=x.strides[first:]))
+    return row._replace(shape=x.shape, strides=(*x.strides[:first], *row.strides))
 
 
 def row_major(shape):

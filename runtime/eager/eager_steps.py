@@ -15,7 +15,6 @@ from ...compiler.extent import is_open
 from ...compiler.ops.comparison import cast, gt, ne
 from ...compiler.ops.indexing import in_range, one_hot_class, position
 from ...compiler.ops.neural import class_index
-from ...compiler.ops.reduction import amax, amin
 from ...compiler.ops.small_matrices import succeeded
 from ...compiler.ops.source import full
 from ...compiler.ops.table import Meta
@@ -38,6 +37,7 @@ from .eager_words import (
     MOST_TABLE,
     PRODUCT,
     REDUCTION,
+    ROUTINE,
     Place,
     Step,
 )
@@ -303,12 +303,16 @@ class Builder:
 
     def _checked(self, x, low, high):
         """Integers that must not be beyond these limits; where they are, or are allowed to be, the call is Python's."""
-        found = [self.new_value((), x.dtype) for _ in range(2)]
-        for op, out in zip((amin, amax), found):
-            self.reduction(op, {"axes": tuple(range(len(x.shape)))}, x.dtype, x, out)
-        lowest, highest = [self.place(out.slot) for out in found]
-        self.steps.append(Step(kind=LIMITS, lowest=lowest, highest=highest, numbers=[low, high, *[0] * 7]))
+        whole, found = x if x.is_whole else self.copied(x), self.new_value((), int64)
+        places = [Place(slot=one.slot, offset=one.offset) for one in (whole, found)]
+        rest = [prod(x.shape), low, high]
+        self.append_step(kind=ROUTINE, routine=kernels.limits_address(), places=places, extents=[], rounds=1, rest=rest)
+        self._refuse_where(found)
         return x
+
+    def _refuse_where(self, found):
+        """A call that has left no 0 there is Python's."""
+        self.steps.append(Step(kind=LIMITS, found=self.place(found.slot)))
 
     def _succeeded(self, x, status):
         """x, if all that tells how it was computed is above 0; else the call is Python's, which says what is wrong."""
@@ -361,8 +365,7 @@ class Builder:
         address = kernels.elementwise_address(op, types, attributes, single, in_rows, lying)
         self.append_in_loops(outer, values, kind=ELEMENTWISE, elementwise=address, strides=strides, size=size)
         if checks:
-            flag = self.place(flags[0].slot)
-            self.steps.append(Step(kind=LIMITS, lowest=flag, highest=flag, numbers=[0] * 9))
+            self._refuse_where(flags[0])
 
     def append_in_loops(self, loops, values, **facts):
         """A step in loops, each an extent and strides of the values in elements."""

@@ -122,9 +122,9 @@ class Place(Struct):
 
 class Step(Struct):
     """A kernel that runs in loops of these extents, `rounds` times in all. The last place is the result's. strides:
-    what the table says after the addresses. numbers: what else the kernel is told. Limits are no kernel: the integers
-    found at two addresses must not be beyond those in `numbers`, else the call is Python's. rest: what a routine is
-    given after the places."""
+    what the table says after the addresses. numbers: what else the kernel is told. Limits are no kernel: a step before
+    has looked whether something is beyond them, and has left 0 where nothing is, else the call is Python's. rest: what
+    a routine is given after the places."""
 
     kind: I64
     elementwise: Function((Address, I64))
@@ -138,8 +138,7 @@ class Step(Struct):
     rounds: I64
     size: I64
     numbers: Inline(I64, 9)
-    lowest: Address
-    highest: Address
+    found: Address
 
 
 class Cell(Struct):
@@ -236,7 +235,8 @@ class Routine(Struct):
 
     changes: the steps that write the result over the first operand, if has_changes; overwrites: whether the program may
     do that. only_changes: whether there is nothing else. is_sure: whether nothing can make the call Python's any more
-    once the result is begun, which then may be that of a tensor that no operand shows."""
+    once the result is begun, which then may be that of a tensor that no operand shows. is_for_all: whether it may be
+    one element for all of a target's."""
 
     op: Object
     hash: I64
@@ -265,6 +265,7 @@ class Routine(Struct):
     only_changes: Bool
     overwrites: Bool
     is_sure: Bool
+    is_for_all: Bool
     changes: Rows(Step)
     fixed_in_changes: Rows(I64)
 

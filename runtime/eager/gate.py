@@ -327,7 +327,7 @@ def inplace_eagerly(op, target, operands, attributes):
     is_native = state.frame is None and operands and operands[0].__class__ is Tensor
     if is_native and op is clone and is_copied_once(*operands, target):
         new = operands[0]
-    elif op is full and is_large(target):
+    elif op is full and target._data is not None and (is_large(target) or not attributes["shape"]):
         # One number is all there is to compute.
         new = apply_eagerly(op, operands, {**attributes, "shape": ()})
         new._data = np.broadcast_to(new._data, target._data.shape)

@@ -4,7 +4,7 @@ The memory stays, so nothing is written; x goes on as the view of what it was, w
 compiled call in flight steps out: the tensor becomes one from outside.
 """
 
-from ..state.modes import state, step_out
+from ..state.modes import state, step_out, watching
 from ..state.tensor import is_inference, tensor_of
 from .gate import LEAF_IN_PLACE
 from .inference import inferred_among, refuse_inferred, require_inference_mode, spoil, views_of
@@ -15,6 +15,10 @@ from .saved_hooks import with_history, without_history
 
 def reshape_in_place(name, target, view):
     """The target, which shows its memory as view(what it was) shows it."""
+    if _is_plain(target):
+        require_inference_mode(target)
+        show_as(target, view(target)._data)
+        return target
     recorded = state.grad_enabled and target._requires_grad
     if recorded and target.is_leaf:
         refuse_inferred(target)
@@ -40,6 +44,12 @@ def reshape_in_place(name, target, view):
     finally:
         block.__exit__(None, None, None)
     return target
+
+
+def _is_plain(target):
+    """Whether no history, call in flight or tangent is there that a change of the shape would have to tell."""
+    is_own = target._data is not None and target._base is None and not target._requires_grad
+    return is_own and state.frame is None and state.level is None and not watching
 
 
 _VIEW_OF_LEAF = "a view of a leaf Variable that requires grad is being used in an in-place operation."

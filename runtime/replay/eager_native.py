@@ -15,6 +15,7 @@ import numpy as np
 
 from ...compiler.dtypes import ALL, bfloat16, float32, float64
 from ...compiler.ops.arithmetic import add
+from ...compiler.ops.source import full
 from ...compiler.ops.table import Op
 from ...compiler.translate.kinds import offset_of, struct_bytes
 from ..code import jit, kernels, translated
@@ -294,6 +295,7 @@ class _Native:
                 facts["kept"] = some_results(plan.meta.shape, plan.meta.dtype.numpy)
             # What looks at indices may find one that is Python's business.
             is_sure = all(s.kind != LIMITS for s in steps)
+            facts["is_for_all"] = plan.op is full
             facts["is_sure"] = is_sure and refusal is None and plan.op.kind in ("elementwise", "source", "movement")
         # An element of a result that is computed of the same elements only.
         result = plan.meta if plan.op.kind == "elementwise" else None

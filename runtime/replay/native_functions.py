@@ -21,7 +21,7 @@ from ..code.native_kinds import TensorObject, as_long, call_with, new_list, new_
 from ..code.packing import Packed
 from ..eager import gate
 from ..eager.eager_inplace import require_undisturbed
-from ..eager.eager_matching import are_alike, hash_with_value, n_elements
+from ..eager.eager_matching import are_alike, hash_with_value
 from ..eager.eager_words import HASH_MASK, ArrayObject, new_tuple, next_item, set_tuple_item
 from ..eager.eager_words import Words as EagerWords
 from ..state import marks, tensor
@@ -43,7 +43,7 @@ USES, USES_BETWEEN = 16, 1 << 12  # of a call that is not known, before it is lo
 # Looking at a call takes as long as some hundred calls in Python, and sizes that change from call to call come again
 # now and then: where so many calls of a function are known, others have to come twice as often, four times and so on.
 FEW_KNOWN = 8
-MOST_ELEMENTS = 1 << 15  # of a tensor: with more, the Python is little of the time
+MOST_ELEMENTS = 1 << 15  # of what lives between ops until the call ends
 _MOST_ARGUMENTS = 24
 _RETIRED = 256
 _PLAIN = frozenset((int, float, bool, str, type(None), type(Ellipsis), DType))
@@ -221,10 +221,9 @@ def put(words: Words, given: List, x: Object):
 
 @native(inline=True)
 def put_one(words: Words, given: List, x: Object):
-    """Tensors are computed, because no call is in flight. Large ones that are between ops would live too long."""
+    """Tensors are computed, because no call is in flight."""
     if is_weft_tensor(words, x):
         require(cast(TensorObject, x)._data is not None)
-        require(n_elements(cast(ArrayObject, cast(TensorObject, x)._data)) <= MOST_ELEMENTS)
     if type(x) is slice:
         given.append(words.begin_slice)
         given.append(cast(SliceObject, x).start)
@@ -376,6 +375,10 @@ def learn(place, wanted, args, kwargs):
     if any(x.__class__ is Noted and noter.leads_outside(x.place) for x in results):
         return
     places = [x.place if x.__class__ is Noted else noter.constant(x) for x in results]
+    if noter.most_between(places) > MOST_ELEMENTS:
+        _looks[place] -= 1  # which says nothing of smaller tensors
+        marks.hopeless.discard(place)
+        return
     known = Known(hash=wanted, function=place, default_dtype=state.default_dtype, names=tuple(kwargs))
     known.is_one, known.kind = not isinstance(made, tuple), made.__class__
     known.arguments = [*map(_argument, flat)]

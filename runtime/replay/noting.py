@@ -55,7 +55,8 @@ class Noter:
 
     def __init__(self, is_in_place=False):
         """is_in_place: no tensor requires gradients or shows the memory of others, and one that is given may change."""
-        self.steps, self.constants, self.n_given, self.n_drawn, self.n_made = [], [], 0, 0, 0
+        self.steps, self.constants, self.n_given, self.n_drawn = [], [], 0, 0
+        self.n_made = []  # elements of what each step makes
         self.is_in_place, self.is_changed = is_in_place, False
 
     def tensor(self, shape, dtype, place):
@@ -83,13 +84,17 @@ class Noter:
         if (made.shape, made.dtype) != (target.shape, target.dtype):
             raise NotImplementedError("a change of type or shape, which is an error")
         self.steps[-1] = self.steps[-1]._replace(how=CHANGE, target=target.place)
-        self.is_changed = True
+        self.is_changed, self.n_made[-1] = True, 0
         return target
+
+    def most_between(self, results):
+        """Elements of the largest value that steps make and that is none of the results, which have these places."""
+        return max((n for k, n in enumerate(self.n_made) if ("step", k) not in results), default=0)
 
     def note(self, op, operands, attributes):
         if self.is_changed:
             raise NotImplementedError("an op after a change")
-        many = len(self.steps) == _MOST_STEPS or len(self.steps) >= _FEW_STEPS and self.n_made > _MOST_IN_STEPS
+        many = len(self.steps) == _MOST_STEPS or len(self.steps) >= _FEW_STEPS and sum(self.n_made) > _MOST_IN_STEPS
         if refusal(attributes) is not None or many:
             raise NotImplementedError("attributes that cannot be compared, or many steps")
         metas = [
@@ -98,7 +103,7 @@ class Noter:
         meta = op.infer(metas, attributes, state.default_dtype)
         how = OF_TENSORS if any(isinstance(x, Tensor) for x in operands) else OF_NUMBERS
         self.steps.append(Step(op, dict(attributes), [self._place(x) for x in operands], how))
-        self.n_made += prod(meta.shape)
+        self.n_made.append(0 if is_view_op(op) else prod(meta.shape))
         made = self.tensor(meta.shape, meta.dtype, ("step", len(self.steps) - 1))
         if op is detach:
             made._base = None  # for set_apart, which has nothing to do for what is used inside of the call only
@@ -132,7 +137,7 @@ class Noter:
             return x.place
         if x.__class__ is DrawnLater:
             return "draw", int(x)
-        if isinstance(x, Tensor) and (x._requires_grad or x.array.size > _MOST_IN_CONSTANTS):
+        if isinstance(x, Tensor) and (x._requires_grad or _n_held(x.array) > _MOST_IN_CONSTANTS):
             raise NotImplementedError("a tensor of somebody's, or a large one")
         return self.constant(x)
 
@@ -145,6 +150,11 @@ class Noter:
         first = self.n_given + self.n_drawn
         before = {"given": 0, "draw": self.n_given, "constant": first, "step": first + len(self.constants)}
         return before[kind] + k
+
+
+def _n_held(array):
+    """How many elements lie in memory: one for all that are expanded from it."""
+    return prod([n for n, step in zip(array.shape, array.strides) if step])
 
 
 _LATER = (Noted, DrawnLater)
