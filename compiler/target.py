@@ -80,7 +80,7 @@ class Target(Plain):
     __slots__ = str.split(
         "name vector_bytes sweep_bytes n_registers memory_ns gather_ns costs_ns flops_per_ns bytes_per_ns "
         "block_bytes blocks short_row wait_ns move_ns_per_byte large_ns part_ns few_columns many_rows sums_apart "
-        "converts_halves stores_masked_slowly moved_bytes warp most_warps block_warps"
+        "converts_halves stores_masked_slowly asks_for_rows moved_bytes warp most_warps block_warps"
     )
 
     def __init__(
@@ -106,6 +106,7 @@ class Target(Plain):
         sums_apart=False,
         converts_halves=False,
         stores_masked_slowly=False,
+        asks_for_rows=False,
         moved_bytes=None,
         warp=0,
         most_warps=0,
@@ -144,6 +145,8 @@ class Target(Plain):
         self.converts_halves = converts_halves
         # Whether some such processors take dozens of cycles for a store of some lanes.
         self.stores_masked_slowly = stores_masked_slowly
+        # Whether kernels ask for the next row of what several sweeps read (emit/ahead.py).
+        self.asks_for_rows = asks_for_rows
         # Of a vector where memory is what takes the time, None: `vector_bytes` (emit/module.py: Module.mostly_move).
         self.moved_bytes = moved_bytes
         # Of a GPU: threads that work in step, each of which is one lane; how many warps there are at most, and in a
@@ -226,6 +229,7 @@ AVX2 = Target(
     costs_ns={"cheap": 0.2, "divide": 3.0, "function": 4.0},
     flops_per_ns={"f32": 100, "f64": 50},
     stores_masked_slowly=True,
+    asks_for_rows=True,
     # Two thirds of 512 KB; other threads use level 3.
     blocks=Blocks(
         packed_bytes=1 << 18,

@@ -4,8 +4,9 @@ import pytest
 from backend_models import cross_entropy, gelu_chain, layer_norm, mlp_step, softmax
 from graph_interpreter import check_equal
 
+from weft.compiler.pipeline import compile_graph
 from weft.compiler.plain import changed
-from weft.compiler.target import AVX2
+from weft.compiler.target import AVX2, AVX512
 
 NARROW = changed(AVX2, sweep_bytes=32)  # a vector of 32 bytes at a time
 
@@ -43,6 +44,19 @@ def test_mlp_step():
 def test_narrow_vectors_give_the_same_bits():
     check_equal(*mlp_step(9, (20, 24, 10)), target=NARROW)
     check_equal(*layer_norm(9, 100, backward=True), target=NARROW)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_rows_that_several_sweeps_read_are_asked_for_ahead(backward):
+    """Of many rows, on targets that foresee little; results do not depend on it."""
+
+    def asked(target, rows, columns):
+        return compile_graph(layer_norm(rows, columns, backward=backward)[0], target=target).text.count("prefetch")
+
+    assert asked(AVX2, 900, 768) > 0 == asked(AVX512, 900, 768)
+    # What a level-2 cache holds, rows that registers hold, and rows that a level-1 cache does not hold twice.
+    assert asked(AVX2, 30, 768) == asked(AVX2, 9000, 60) == asked(AVX2, 900, 7680) == 0
+    check_equal(*layer_norm(101, 801, backward=backward), target=AVX2)
 
 
 def test_a_wrong_target_changes_no_parameter():

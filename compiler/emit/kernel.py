@@ -27,6 +27,7 @@ from ..loopnest import (
     Update,
     statements,
 )
+from .ahead import rows_ahead
 from .builder import F64, I8, I64, PTR, Builder, Type
 from .reduce import (
     BLOCK_ELEMENTS,
@@ -86,6 +87,7 @@ class _Emission:
         self.accumulators = {}
         self.columns = {}
         self.turned = {}
+        self.ahead = rows_ahead(kernel, b.module.target)
         # Before all loops: the stack is one for all their iterations.
         self.blocks = {x.name: self.block_for(s, x) for s, x, _ in _read_across(kernel.body) if b.loads_neighbours}
         self.cut, self.span, self.vector = kernel.cut, None, None
@@ -419,9 +421,11 @@ class _Emission:
         bases |= {id(x): self.sum_of(x.at) for x in s.body if isinstance(x, Position)}
         bases |= {id(x): self.updated_address(x) for x in s.body if isinstance(x, Update)}
         bases |= {id(x): self.address(x.parameter, x.at) for x in s.body if isinstance(x, Extreme)}
-        halves = halves_of(s.body)
+        halves, following = halves_of(s.body), [self.following(*x) for x in self.ahead.get(id(s), ())]
 
         def body(j, mask, vector=None):
+            for place, size in following if mask is None else ():
+                self.b.prefetch(self.b.offset(place, j, size))
             work = Vector(self, j, mask, vector, bases)
             work.take(s.body, halves)
             if vector is not None:
@@ -444,6 +448,11 @@ class _Emission:
             self.registers[x.name] = result
         if any(isinstance(x, (Store, Update)) for x in s.body):
             self.b.meet()
+
+    def following(self, x, step):
+        """(where the next row of a Load is, the size of its elements)."""
+        size = SIZES[self.elements[x.parameter]]
+        return self.b.offset(self.address(x.parameter, x.at), step, size), size
 
     def walk(self, extent, reductions, body, rotated=False, closing=BLOCK_ELEMENTS):
         """A row in vectors: all of it, or this call's columns."""
