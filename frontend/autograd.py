@@ -10,6 +10,7 @@ from .compiler.ops import source, view
 from .compiler.ops.comparison import cast
 from .creation import ones, tensor
 from .graph import GradientEdge, unsafe_preserve_version_counter
+from .passes_after import begin, listeners, over
 from .public import of_module
 from .reference import document
 from .runtime.eager import engine
@@ -198,6 +199,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     the value of create_graph). RuntimeError for a second backward through freed values, for outputs that are not
     scalars without a cotangent, and for tensors that do not require gradients.
     """
+    began = begin() if listeners else None
     try:
         outputs = _as_tuple(tensors)
         if create_graph:
@@ -225,6 +227,9 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     except Exception as error:
         shorten(error)
         raise
+    finally:
+        if began is not None:
+            over(began)
 
 
 _KEEPS_GRAPH = (
@@ -316,6 +321,7 @@ def grad(
     if is_grads_batched:
         options = {"create_graph": create_graph, "allow_unused": allow_unused, "materialize_grads": materialize_grads}
         return _grads_of_rows(outputs, inputs, grad_outputs, retain_graph, options)
+    began = begin() if listeners else None
     try:
         outputs, inputs = _as_tuple(outputs), _not_empty(_as_tuple(inputs), "grad")
         gradients = None if grad_outputs is None else _in_their_types(outputs, _as_tuple(grad_outputs))
@@ -339,6 +345,9 @@ def grad(
     except Exception as error:
         shorten(error)
         raise
+    finally:
+        if began is not None:
+            over(began)
 
 
 def _complete(found, inputs, allow_unused, materialize_grads, create_graph):

@@ -4,7 +4,8 @@ Beginning and ending a replayed call takes about a microsecond, an eager op a fi
 ops can be quicker without the decorator, and so can one that leaves its programs in the middle again and again, or
 whose time goes into Python that eager mode need not run. The results are the same bits; so a function that has been
 called some dozens of times is timed, in blocks of calls that go the one way and the other, and takes the quicker one
-from then on: unless its calls take less than their ops could take eagerly.
+from then on: unless its calls take less than their ops could take eagerly. Where results are differentiated after the
+call, which is slow for the one way and quick for the other, that is part of what calls take (passes_after.py).
 
 So is one whose calls go many ways: whose loops end after other numbers of steps, whose masks choose other numbers of
 rows. What is new costs hundreds of microseconds each time, and milliseconds if it is compiled.
@@ -61,32 +62,30 @@ _LOOKED_AT_EVERY, _FEWEST, _MOST = 2e-3, 16, 4096
 class Contest:
     """is_eager: whether calls run eagerly; for_nodes: they do because each would have to be run again for its nodes.
     pause: how many calls come before the next trial. seconds: what calls of the last trial took, by way. limit: of
-    calls that take less replayed, nobody asks. goes_many_ways: why there is a trial; followed: what says how many
-    calls were followed step by step, and how many there were when it was asked last. eager_before: what an eager call
-    took in the last trial, if that was quicker and nothing has changed since. unasked: how many calls come before the
-    next question, where there was nothing to find out. look_after: how many eager calls come before one that is
-    timed."""
+    calls that take less replayed, nobody asks; limit_back: so much more where have_passes, backward passes come after
+    them. goes_many_ways: why there is a trial; followed: what says how many calls were followed step by step, and how
+    many there were when it was asked last. eager_before: what an eager call took in the last trial, if that was quicker
+    and nothing has changed since. unasked: how many calls come before the next question, where there was nothing to find
+    out. look_after: how many eager calls come before one that is timed."""
 
     __slots__ = (
-        "is_eager", "for_nodes", "pause", "seconds", "limit", "goes_many_ways", "followed", "eager_before", "unasked",
-        "_n_tried", "_n_left", "_n_slow", "look_after", "_slow",
+        "is_eager", "for_nodes", "pause", "seconds", "limit", "limit_back", "have_passes", "goes_many_ways", "followed",
+        "eager_before", "unasked", "_n_tried", "_n_left", "_n_slow", "look_after", "_slow",
     )  # fmt: skip
 
     def __init__(self):
         self.is_eager, self.for_nodes, self.pause, self.seconds, self.limit = False, False, AFTER, {}, 0.0
         self.goes_many_ways, self.followed, self.eager_before = False, (None, 0, 0), None
+        self.limit_back, self.have_passes = 0.0, False
         self._n_tried = self._n_left = self._n_slow = 0
         self.look_after, self._slow, self.unasked = _FEWEST, 0.0, AFTER
 
     def way(self, usual):
-        """How the next call of a trial is made; None: there is nothing to find out. usual: the UsualFrame that it is
-        expected to use."""
+        """How the next call of a trial is made; None: it is over. usual: the UsualFrame that it is expected to use."""
         if self._n_tried == 0:
-            self.goes_many_ways, may_be = self._goes_many_ways(usual), may_be_quicker(usual)
-            if not self.goes_many_ways and not may_be:
-                return None
+            self.goes_many_ways, self.have_passes = self._goes_many_ways(usual), False
             self.seconds = {REPLAYED: [], EAGER: [], WARMING: []}
-            self.limit = least_of_eager_calls(usual) if may_be else inf
+            self.limit, self.limit_back = (inf, 0.0) if usual is None else least_of_eager_calls(usual)
         # Whoever calls in the middle of this, such as a finalizer, may come when the last one has just been timed.
         return TRIAL[self._n_tried] if self._n_tried < len(TRIAL) else None
 
@@ -115,8 +114,11 @@ class Contest:
         recording, _, n_followed = self.followed
         return recording is not None and recording.n_followed == n_followed
 
-    def took(self, way, seconds):
-        """A call that was timed took so long. Returns how many come before the next one that is."""
+    def took(self, way, seconds, seconds_of_passes=0.0):
+        """A call that was timed took so long, and so long the backward passes after it. Returns how many come before
+        the next one that is."""
+        self.have_passes = self.have_passes or seconds_of_passes > 0
+        seconds += seconds_of_passes
         if self.is_eager:
             return self._look(seconds)
         self.seconds[way].append(seconds)
@@ -165,7 +167,7 @@ class Contest:
                 return False
             # Where eager calls have won before, replays that take long are no reason to go back to them.
             is_asked = self._n_tried == TRIAL.index(WARMING) and self.eager_before is None
-            return is_asked and self.typical(REPLAYED) < self.limit
+            return is_asked and self.typical(REPLAYED) < self.limit + self.have_passes * self.limit_back
         if self._n_tried == _HALF_WAY and self.typical(EAGER) > _CLEARLY * self.typical(REPLAYED):
             return True
         took = self.seconds[way]
@@ -233,7 +235,8 @@ class Contest:
 
     def described(self):
         """What calls take either way."""
-        return f"{1e6 * self.eager_before:.3g} us against {1e6 * self.typical(REPLAYED):.3g} us replayed"
+        passes = ", with the backward passes after them" if self.have_passes else ""
+        return f"{1e6 * self.eager_before:.3g} us against {1e6 * self.typical(REPLAYED):.3g} us replayed{passes}"
 
 
 def _lower_mean(seconds, part, whole):
@@ -242,13 +245,8 @@ def _lower_mean(seconds, part, whole):
     return sum(lower) / len(lower)
 
 
-def may_be_quicker(usual):
-    """Whether it can be seen that calls like this are quicker in eager mode: not if a backward outside is to come."""
-    return usual is not None and usual.outside is None
-
-
 def least_of_eager_calls(usual):
-    """Seconds that such a call takes in eager mode, at the very least."""
+    """Seconds that such a call takes in eager mode, at the very least; and those of a backward pass after it."""
     seconds = n_ops = 0
     for entry in usual.entries:
         if entry.op in (BACKWARD, GRADIENTS):
@@ -257,7 +255,7 @@ def least_of_eager_calls(usual):
             seconds += _ROW * entry.attributes.n_rows
         elif entry.op is not None and entry.op is not INPUT:
             n_ops += 1
-    return seconds + _OP * n_ops
+    return seconds + _OP * n_ops, _OP_BACK * n_ops
 
 
 def has_history(result):

@@ -12,6 +12,7 @@ from . import contest as contests
 from . import made_anew
 from .compiler.later import later
 from .contest import EAGER, NEVER, REPLAYED, Contest, has_history, timed
+from .passes_after import Passes
 from .runtime.programs.program import captures
 from .runtime.replay.compiled_call import EAGERLY, N_LEFT, Calls
 from .runtime.replay.frame_usual import NOT_STARTED
@@ -32,6 +33,8 @@ class Trials(Calls):
         # Calls that come before one may be looked into (whole_calls.py), and those before a trial besides.
         self._whole, self._look_after, self._n_besides = None, contests.LOOKED_INTO_AFTER, 0
         self._wait(self._contest.pause)
+        # A call that was timed and whose backward may come: which way it went, its seconds, the passes since.
+        self._differentiated = None
         # Whether they do because all are quicker so than followed (ways.py), and how many do before one is looked at.
         self._unasked, self._n_unasked = False, _UNASKED
 
@@ -43,6 +46,11 @@ class Trials(Calls):
 
     def _timed(self, args, kwargs):
         """A call that is timed, to find out whether eager calls are quicker (contest.py)."""
+        if self._differentiated is not None:
+            self._count_passes()
+            if self._n_left.value > 0:
+                self._call_natively()
+                return self(*args, **kwargs)
         self._n_left.value, contest, n_besides = 1, self._contest, self._n_besides
         self._n_besides = 0
         if captures:
@@ -108,12 +116,21 @@ class Trials(Calls):
         return result
 
     def _has_taken(self, way, result, seconds):
-        contest = self._contest
-        if way is not REPLAYED and has_history(result):
-            self._wait(contest.end(is_eager=False))
-        else:
-            self._wait(contest.took(way, seconds))
-        self._eagerly.value = contest.is_eager
+        if has_history(result):
+            # The next call is asked what backward passes have taken by then, eager ones or those of replays.
+            self._differentiated, self._n_left.value = (way, seconds, Passes()), 0
+            return
+        self._counts(way, seconds)
+
+    def _count_passes(self):
+        """The call that was timed last has been differentiated by now, if it ever is."""
+        (way, seconds, passes), self._differentiated = self._differentiated or (None, 0.0, None), None
+        if passes is not None:  # another thread may have come first
+            self._counts(way, seconds, passes.end())
+
+    def _counts(self, way, seconds, seconds_of_passes=0.0):
+        self._wait(self._contest.took(way, seconds, seconds_of_passes))
+        self._eagerly.value = self._contest.is_eager
 
     def _lasts(self):
         """It has been called more often than functions that are made anew all the time."""
@@ -146,6 +163,7 @@ class Trials(Calls):
     def _needs_nodes(self):
         """Calls are run again after their end, most of them: the next ones run eagerly."""
         if self._contest.pause < NEVER:
+            self._differentiated = None
             self._n_left.value, self._eagerly.value = self._contest.needs_nodes(), True
 
     def _why_eager(self):

@@ -9,7 +9,7 @@ import weft
 from weft import contest as contest_module
 from weft.contest import EAGER, REPLAYED, TRIAL, WARMING, Contest
 
-LONG = [object()] * 40  # entries: more than a function has that is asked for being short
+LONG = [SimpleNamespace(op=object())] * 50  # steps: eager calls of so many take 12.5 us at the very least
 
 
 def usual(calls, n_followed):
@@ -33,25 +33,22 @@ def tried(contest, expected, replayed, eager, followed_each=1):
     return ways
 
 
-@pytest.fixture(autouse=True)
-def short_calls_only(monkeypatch):
-    monkeypatch.setattr(contest_module, "may_be_quicker", lambda usual: False)
-
-
 def test_calls_that_are_followed_again_and_again_are_tried():
+    for n_followed, are_many in ((5, False), (20, True)):
+        contest = Contest()
+        assert contest.way(usual(calls=100, n_followed=n_followed)) is REPLAYED
+        assert contest.goes_many_ways is are_many
     contest = Contest()
-    assert contest.way(usual(calls=100, n_followed=5)) is None
-    assert contest.way(usual(calls=100, n_followed=20)) is REPLAYED
-    assert Contest().way(None) is REPLAYED
+    assert contest.way(None) is REPLAYED and contest.goes_many_ways
 
 
 def test_only_what_was_followed_since_the_last_time_counts():
-    contest, expected = Contest(), usual(calls=100, n_followed=12)
-    assert contest.way(expected) is None
-    expected.recording.calls, expected.recording.n_followed = 200, 20
-    assert contest.way(expected) is None
-    expected.recording.calls, expected.recording.n_followed = 300, 40
-    assert contest.way(expected) is REPLAYED
+    contest, expected, found = Contest(), usual(calls=0, n_followed=0), []
+    for calls, n_followed in ((100, 12), (200, 20), (300, 40)):
+        expected.recording.calls, expected.recording.n_followed = calls, n_followed
+        contest.way(expected)
+        found.append(contest.goes_many_ways)
+    assert found == [False, False, True]
 
 
 @pytest.mark.parametrize("expected", [None, usual(100, 50)], ids=["nothing expected", "one expected"])
