@@ -65,8 +65,8 @@ class Contest:
     calls that take less replayed, nobody asks; limit_back: so much more where have_passes, backward passes come after
     them. goes_many_ways: why there is a trial; followed: what says how many calls were followed step by step, and how
     many there were when it was asked last. eager_before: what an eager call took in the last trial, if that was quicker
-    and nothing has changed since. unasked: how many calls come before the next question, where there was nothing to find
-    out. look_after: how many eager calls come before one that is timed."""
+    and nothing has changed since. unasked: how many calls come before the next question, where there was nothing to
+    find out. look_after: how many eager calls come before one that is timed."""
 
     __slots__ = (
         "is_eager", "for_nodes", "pause", "seconds", "limit", "limit_back", "have_passes", "goes_many_ways", "followed",
