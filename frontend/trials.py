@@ -67,7 +67,7 @@ class Trials(Calls):
         if contest.for_nodes:
             self._n_left.value, self._eagerly.value = contest.end(is_eager=False), False
             return self(*args, **kwargs)
-        usual = self._expected(args, kwargs)
+        usual = None if contest.is_going_on() else self._expected(args, kwargs)
         if not contest.is_going_on() and (n_besides or self._fullgraph or _may_be_whole(usual)):
             return self._before_trial(usual, n_besides, args, kwargs)
         if usual is None and self._many is not None:
