@@ -30,7 +30,7 @@ class Blocks(Plain):
 
     __slots__ = str.split(
         "packed_bytes turned_bytes turned_from_bytes turned_from_columns small_bytes rows shallow_rows columns "
-        "few_rows few_colliding_rows asks_for_sums"
+        "few_rows few_colliding_rows asks_for_sums columns_for_few"
     )
 
     def __init__(
@@ -46,6 +46,7 @@ class Blocks(Plain):
         few_rows,
         few_colliding_rows,
         asks_for_sums=False,
+        columns_for_few=None,
     ):
         # Of B, packed: panels of several columns, of a stretch of the sum (Target.block_bytes).
         self.packed_bytes = packed_bytes
@@ -70,6 +71,9 @@ class Blocks(Plain):
         self.columns = columns
         # Whether tiles ask for what the next one adds to, which no AVX-512 was faster for.
         self.asks_for_sums = asks_for_sums
+        # The same as `columns` for twice `rows` at most: these take hardly longer than packing, which finds the memory
+        # that it writes in a cache still if that is little.
+        self.columns_for_few = columns_for_few or columns
 
 
 class Target(Plain):
@@ -243,6 +247,7 @@ AVX2 = Target(
         few_rows=64,
         few_colliding_rows=6,
         asks_for_sums=True,
+        columns_for_few=128,
     ),
 )
 # Most such processors, from x86-64-v3 on.
