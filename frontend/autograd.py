@@ -10,7 +10,6 @@ from .compiler.ops import source, view
 from .compiler.ops.comparison import cast
 from .creation import ones, tensor
 from .graph import GradientEdge, unsafe_preserve_version_counter
-from .passes_after import begin, listeners, over
 from .public import of_module
 from .reference import document
 from .runtime.eager import engine
@@ -20,6 +19,7 @@ from .runtime.eager.function import Function, once_differentiable
 from .runtime.eager.function_node import FunctionContext, FunctionNode
 from .runtime.eager.node import edge_of
 from .runtime.eager.saved_hooks import SavedTensor
+from .runtime.state.afterwards import begin, listeners, over
 from .runtime.state.elsewhere import is_elsewhere
 from .runtime.state.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state, watching
 from .runtime.state.said import warn_once

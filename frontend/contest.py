@@ -5,7 +5,8 @@ ops can be quicker without the decorator, and so can one that leaves its program
 whose time goes into Python that eager mode need not run. The results are the same bits; so a function that has been
 called some dozens of times is timed, in blocks of calls that go the one way and the other, and takes the quicker one
 from then on: unless its calls take less than their ops could take eagerly. Where results are differentiated after the
-call, which is slow for the one way and quick for the other, that is part of what calls take (passes_after.py).
+call, or asked for their nodes, that is part of what calls take (runtime/state/afterwards.py): it may be slow for the
+one way and quick for the other.
 
 So is one whose calls go many ways: whose loops end after other numbers of steps, whose masks choose other numbers of
 rows. What is new costs hundreds of microseconds each time, and milliseconds if it is compiled.
@@ -62,28 +63,28 @@ _LOOKED_AT_EVERY, _FEWEST, _MOST = 2e-3, 16, 4096
 class Contest:
     """is_eager: whether calls run eagerly; for_nodes: they do because each would have to be run again for its nodes.
     pause: how many calls come before the next trial. seconds: what calls of the last trial took, by way. limit: of
-    calls that take less replayed, nobody asks; limit_back: so much more where have_passes, backward passes come after
+    calls that take less replayed, nobody asks; limit_back: so much more where has_more: something is done after
     them. goes_many_ways: why there is a trial; followed: what says how many calls were followed step by step, and how
     many there were when it was asked last. eager_before: what an eager call took in the last trial, if that was quicker
     and nothing has changed since. unasked: how many calls come before the next question, where there was nothing to
     find out. look_after: how many eager calls come before one that is timed."""
 
     __slots__ = (
-        "is_eager", "for_nodes", "pause", "seconds", "limit", "limit_back", "have_passes", "goes_many_ways", "followed",
+        "is_eager", "for_nodes", "pause", "seconds", "limit", "limit_back", "has_more", "goes_many_ways", "followed",
         "eager_before", "unasked", "_n_tried", "_n_left", "_n_slow", "look_after", "_slow",
     )  # fmt: skip
 
     def __init__(self):
         self.is_eager, self.for_nodes, self.pause, self.seconds, self.limit = False, False, AFTER, {}, 0.0
         self.goes_many_ways, self.followed, self.eager_before = False, (None, 0, 0), None
-        self.limit_back, self.have_passes = 0.0, False
+        self.limit_back, self.has_more = 0.0, False
         self._n_tried = self._n_left = self._n_slow = 0
         self.look_after, self._slow, self.unasked = _FEWEST, 0.0, AFTER
 
     def way(self, usual):
         """How the next call of a trial is made; None: it is over. usual: the UsualFrame that it is expected to use."""
         if self._n_tried == 0:
-            self.goes_many_ways, self.have_passes = self._goes_many_ways(usual), False
+            self.goes_many_ways, self.has_more = self._goes_many_ways(usual), False
             self.seconds = {REPLAYED: [], EAGER: [], WARMING: []}
             self.limit, self.limit_back = (inf, 0.0) if usual is None else least_of_eager_calls(usual)
         # Whoever calls in the middle of this, such as a finalizer, may come when the last one has just been timed.
@@ -114,11 +115,11 @@ class Contest:
         recording, _, n_followed = self.followed
         return recording is not None and recording.n_followed == n_followed
 
-    def took(self, way, seconds, seconds_of_passes=0.0):
-        """A call that was timed took so long, and so long the backward passes after it. Returns how many come before
+    def took(self, way, seconds, seconds_after=0.0):
+        """A call that was timed took so long, and so long what was done with its results. Returns how many come before
         the next one that is."""
-        self.have_passes = self.have_passes or seconds_of_passes > 0
-        seconds += seconds_of_passes
+        self.has_more = self.has_more or seconds_after > 0
+        seconds += seconds_after
         if self.is_eager:
             return self._look(seconds)
         self.seconds[way].append(seconds)
@@ -167,7 +168,7 @@ class Contest:
                 return False
             # Where eager calls have won before, replays that take long are no reason to go back to them.
             is_asked = self._n_tried == TRIAL.index(WARMING) and self.eager_before is None
-            return is_asked and self.typical(REPLAYED) < self.limit + self.have_passes * self.limit_back
+            return is_asked and self.typical(REPLAYED) < self.limit + self.has_more * self.limit_back
         if self._n_tried == _HALF_WAY and self.typical(EAGER) > _CLEARLY * self.typical(REPLAYED):
             return True
         took = self.seconds[way]
@@ -235,8 +236,8 @@ class Contest:
 
     def described(self):
         """What calls take either way."""
-        passes = ", with the backward passes after them" if self.have_passes else ""
-        return f"{1e6 * self.eager_before:.3g} us against {1e6 * self.typical(REPLAYED):.3g} us replayed{passes}"
+        more = ", with what is done with their results" if self.has_more else ""
+        return f"{1e6 * self.eager_before:.3g} us against {1e6 * self.typical(REPLAYED):.3g} us replayed{more}"
 
 
 def _lower_mean(seconds, part, whole):

@@ -12,12 +12,12 @@ from . import contest as contests
 from . import made_anew
 from .compiler.later import later
 from .contest import EAGER, NEVER, REPLAYED, Contest, has_history, timed
-from .passes_after import Passes
 from .runtime.programs.program import captures
 from .runtime.replay.compiled_call import EAGERLY, N_LEFT, Calls
 from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_arguments import leaves_of
 from .runtime.replay.usual_end import raise_often
+from .runtime.state.afterwards import Afterwards
 
 _whole_calls = later("whole_calls:WholeCalls")
 _UNASKED, _MOST_UNASKED = 256, 8192  # eager calls, before the arguments are looked at again
@@ -33,7 +33,7 @@ class Trials(Calls):
         # Calls that come before one may be looked into (whole_calls.py), and those before a trial besides.
         self._whole, self._look_after, self._n_besides = None, contests.LOOKED_INTO_AFTER, 0
         self._wait(self._contest.pause)
-        # A call that was timed and whose backward may come: which way it went, its seconds, the passes since.
+        # A call that was timed and whose backward may come: which way it went, its seconds, what was done since.
         self._differentiated = None
         # Whether they do because all are quicker so than followed (ways.py), and how many do before one is looked at.
         self._unasked, self._n_unasked = False, _UNASKED
@@ -47,7 +47,7 @@ class Trials(Calls):
     def _timed(self, args, kwargs):
         """A call that is timed, to find out whether eager calls are quicker (contest.py)."""
         if self._differentiated is not None:
-            self._count_passes()
+            self._count_all()
             if self._n_left.value > 0:
                 self._call_natively()
                 return self(*args, **kwargs)
@@ -117,19 +117,19 @@ class Trials(Calls):
 
     def _has_taken(self, way, result, seconds):
         if has_history(result):
-            # The next call is asked what backward passes have taken by then, eager ones or those of replays.
-            self._differentiated, self._n_left.value = (way, seconds, Passes()), 0
+            # The next call asks what was done with it by then, which is slow for the one way and quick for the other.
+            self._differentiated, self._n_left.value = (way, seconds, Afterwards()), 0
             return
         self._counts(way, seconds)
 
-    def _count_passes(self):
+    def _count_all(self):
         """The call that was timed last has been differentiated by now, if it ever is."""
-        (way, seconds, passes), self._differentiated = self._differentiated or (None, 0.0, None), None
-        if passes is not None:  # another thread may have come first
-            self._counts(way, seconds, passes.end())
+        (way, seconds, afterwards), self._differentiated = self._differentiated or (None, 0.0, None), None
+        if afterwards is not None:  # another thread may have come first
+            self._counts(way, seconds, afterwards.end())
 
-    def _counts(self, way, seconds, seconds_of_passes=0.0):
-        self._wait(self._contest.took(way, seconds, seconds_of_passes))
+    def _counts(self, way, seconds, seconds_after=0.0):
+        self._wait(self._contest.took(way, seconds, seconds_after))
         self._eagerly.value = self._contest.is_eager
 
     def _lasts(self):

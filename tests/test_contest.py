@@ -7,10 +7,10 @@ import pytest
 
 import weft
 from weft import contest as contest_module
-from weft import passes_after
 from weft.contest import EAGER, REPLAYED, TRIAL, WARMING, Contest, least_of_eager_calls
 from weft.runtime.programs import recording
 from weft.runtime.record.closed_again import TIMES_BEFORE
+from weft.runtime.state import afterwards
 
 AFTER = 100
 
@@ -187,10 +187,10 @@ def test_calls_that_are_quicker_than_their_steps_are_not_tried_to_the_end():
     (few, _), (back, _), (more, after) = least
     assert 0 < few < back < more < 20e-6 and more < after < 60e-6
 
-    def n_tried(seconds, seconds_of_passes=0.0):
+    def n_tried(seconds, seconds_after=0.0):
         contest = Contest()
         for n in range(1, len(TRIAL)):
-            contest.took(contest.way(many._ways[-1]), seconds, seconds_of_passes)
+            contest.took(contest.way(many._ways[-1]), seconds, seconds_after)
             if not contest.is_going_on():
                 return n
         return None
@@ -268,33 +268,33 @@ def test_calls_whose_results_are_differentiated_are_tried_too(monkeypatch, is_ea
     x, compiled = weft.ones(2, requires_grad=True), weft.compile(flow)
     n = AFTER + 3 * len(TRIAL)
     assert str(differentiated(compiled, x, n)) == str(differentiated(flow, x, n))
-    assert compiled._contest.seconds[EAGER] and compiled._contest.have_passes
+    assert compiled._contest.seconds[EAGER] and compiled._contest.has_more
     assert compiled._contest.is_eager is is_eager
-    assert ("us replayed, with the backward passes after them" in compiled.explain()) is is_eager
+    assert ("us replayed, with what is done with their results" in compiled.explain()) is is_eager
 
 
-def test_backward_passes_after_a_timed_call_are_part_of_what_it_takes(monkeypatch):
+def test_backward_afterwards_a_timed_call_are_part_of_what_it_takes(monkeypatch):
     clock = iter(range(10**6))
-    monkeypatch.setattr(passes_after, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(afterwards, "perf_counter", lambda: next(clock))
     x, compiled = weft.ones(2, requires_grad=True), weft.compile(lambda x: {"y": [x * 2]})
     differentiated(compiled, x, 5)
     compiled._n_besides = 0
-    while not passes_after.listeners:  # the first one is looked into, where there is native code
+    while not afterwards.listeners:  # the first one is looked into, where there is native code
         compiled._n_left.value = 0
         differentiated(compiled, x, 1)
     for k in range(1, 3):
         (x * 2).sum().backward()  # between the calls, as it would be between eager ones
         differentiated(compiled, x, 1)
-        assert len(compiled._contest.seconds[REPLAYED]) == k and len(passes_after.listeners) == 1
+        assert len(compiled._contest.seconds[REPLAYED]) == k and len(afterwards.listeners) == 1
     assert [int(seconds) for seconds in compiled._contest.seconds[REPLAYED]] == [2, 2]
     del compiled
     gc.collect()
-    assert not passes_after.listeners
+    assert not afterwards.listeners
 
 
 def test_a_pass_inside_of_a_pass_is_part_of_it_and_one_of_another_thread_is_not(monkeypatch):
     clock = iter(range(10**6))
-    monkeypatch.setattr(passes_after, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(afterwards, "perf_counter", lambda: next(clock))
     x, within = weft.ones(2, requires_grad=True), []
 
     def differentiate():
@@ -302,14 +302,14 @@ def test_a_pass_inside_of_a_pass_is_part_of_it_and_one_of_another_thread_is_not(
         y.register_hook(lambda g: within.append(weft.autograd.grad(other, x)))
         y.sum().backward()
 
-    passes = passes_after.Passes()
+    passes = afterwards.Afterwards()
     thread = threading.Thread(target=differentiate)
     thread.start()
     thread.join()
     differentiate()
     with pytest.raises(RuntimeError, match="does not require grad"):
         weft.ones(2).backward(weft.ones(2))
-    assert len(within) == 2 and passes.end() == 2.0 and not passes_after.listeners
+    assert len(within) == 2 and passes.end() == 2.0 and not afterwards.listeners
     differentiate()
     assert passes.seconds == 2.0
 

@@ -14,6 +14,7 @@ from ..programs.background import NotReady
 from ..programs.description import Stretch
 from ..programs.failures import is_of_compiler
 from ..programs.program import in_background, load_backward, load_rolled_backward
+from ..state.afterwards import counted
 from ..state.aligned import owner_of
 from ..state.modes import state
 from ..state.tensor import register_reader, storage_of, tensor_of
@@ -329,6 +330,7 @@ class CallNode(BaseNode):
         return dict(zip(numbers, self.saved[len(self.saved) - len(numbers) :])) if numbers else {}
 
     # --- nodes (closed_nodes.py) ----------------------------------------------------------------------------------
+    @counted
     def open(self, reason=None):
         """Go over to nodes."""
         if self.stands_for is not None:

@@ -18,6 +18,7 @@ from ..eager.node import BaseNode, edge_of, next_sequence
 from ..record.closed import CallNode, contiguous
 from ..record.closed_again import are_watched, wanted_edges
 from ..record.frame import Frame
+from ..state.afterwards import counted
 from ..state.aligned import owner_of
 from ..state.modes import state, watching
 from ..state.storage import Storage
@@ -367,6 +368,7 @@ class ReplayedCall:
             CallNode.release(node)
         return frame
 
+    @counted
     def node_of(self, tensor):
         return self._frame_of(tensor).node_of(tensor)
 
@@ -376,9 +378,11 @@ class ReplayedCall:
         node = tensor._call_node = self.graph_node()
         return node, self.outside.needed.differentiable.index(tensor._vid)
 
+    @counted
     def use_nodes(self, tensor):
         self._frame_of(tensor).use_nodes(tensor)
 
+    @counted
     def leave(self, tensor):
         self._frame_of(tensor).leave(tensor)
 
