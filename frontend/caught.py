@@ -9,7 +9,8 @@ import functools
 import sys
 
 from .compiler.ops.comparison import satisfied
-from .runtime.state.modes import frame_hidden, state
+from .runtime.replay.native import outside_the_call
+from .runtime.state.modes import state
 from .runtime.state.tensor import tensor_of
 
 _PUSHED, _OF_A_WITH = "PUSH_EXC_INFO", "WITH_EXCEPT_START"
@@ -30,7 +31,7 @@ def tried_if_caught(function, *operands):
     stands in a `try`."""
     if state.frame is not None and _is_caught(sys._getframe(2)):
         values = [tensor_of(x.array) for x in operands]
-        with frame_hidden():
+        with outside_the_call():
             function(*values)
     return function(*operands)
 

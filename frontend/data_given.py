@@ -9,12 +9,13 @@ from .compiler import dtypes
 from .compiler.dtypes import dtype_of
 from .compiler.ops.table import OpError
 from .compiler.storage import check_fits, convert
-from .runtime.state.aligned import owned_copy
+from .runtime.state.aligned import ALIGNED_BYTES, owned_copy
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
 
 _LISTS = {list, tuple}
 _KINDS = {bool: dtypes.bool_, int: dtypes.int64, float: None, complex: None}
+_FLOATS = dtypes.float32, dtypes.float64
 _LARGEST = float(np.finfo(np.float32).max)
 _FEW = 32  # numbers that are looked through
 
@@ -28,7 +29,7 @@ def type_of_numbers(kind):
 def array_of(data, dtype):
     """A new array of the data, with PyTorch's default types for Python numbers."""
     dtype = None if dtype is None else dtype_of(dtype)
-    array = _of_one_kind(data, dtype)
+    array = _of_array(data, dtype) if data.__class__ is np.ndarray else _of_one_kind(data, dtype)
     if array is not None:
         return array
     if isinstance(data, Tensor):
@@ -47,6 +48,20 @@ def array_of(data, dtype):
         array = _fitted(array, wanted) if wanted else array
     dtypes.from_numpy(array.dtype)
     return np.ascontiguousarray(array) if array.ndim else array
+
+
+def _of_array(data, dtype):
+    """The copy of a small array, or its real numbers as floats; None of others."""
+    if data.nbytes >= ALIGNED_BYTES or data.dtype not in dtypes._BY_NUMPY:
+        return None
+    if dtype is None or data.dtype == dtype.numpy:
+        return data.copy()
+    if dtype not in _FLOATS or data.dtype.kind not in "fiub":
+        return None
+    if dtype is dtypes.float64:
+        return data.astype(dtype.numpy, "C")
+    with np.errstate(all="ignore"):
+        return data.astype(dtype.numpy, "C")
 
 
 def _of_one_kind(data, dtype):

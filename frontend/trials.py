@@ -12,6 +12,7 @@ from . import contest as contests
 from . import made_anew
 from .compiler.later import later
 from .contest import EAGER, NEVER, REPLAYED, Contest, has_history, timed
+from .runtime.eager.plan import read_natively
 from .runtime.programs.program import captures
 from .runtime.replay.compiled_call import EAGERLY, N_LEFT, Calls
 from .runtime.replay.frame_usual import NOT_STARTED
@@ -68,6 +69,8 @@ class Trials(Calls):
             self._n_left.value, self._eagerly.value = contest.end(is_eager=False), False
             return self(*args, **kwargs)
         usual = None if contest.is_going_on() else self._expected(args, kwargs)
+        if usual is not None and usual.segments:
+            read_natively()
         if not contest.is_going_on() and (n_besides or self._fullgraph or _may_be_whole(usual)):
             return self._before_trial(usual, n_besides, args, kwargs)
         if usual is None and self._many is not None:

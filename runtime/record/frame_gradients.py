@@ -30,6 +30,7 @@ def gradients(frame, outputs, cotangents, inputs, retain_graph, create_graph):
         step = frame.take(GRADIENTS, operands, key, (), lambda: GradientsDetail(frame, outputs, used, retain_graph))
     except TooManyPaths:
         return None
+    step.detail.has_unused |= len(used) < len(inputs)
     found = [frame.pending(meta) for meta in step.metas]
     frame.freed.update(step.detail.frees)
     frame.changing = False
@@ -38,15 +39,17 @@ def gradients(frame, outputs, cotangents, inputs, retain_graph, create_graph):
 
 
 class GradientsDetail:
-    """What a recorded autograd.grad computes, and the steps whose saved values it frees."""
+    """What a recorded autograd.grad computes, and the steps whose saved values it frees. leaves: numbers of all leaves
+    that gradients of its outputs reach, wanted or not. has_unused: whether it was asked for others that they do not."""
 
-    __slots__ = ("wanted", "frees", "metas", "n_outputs")
+    __slots__ = ("wanted", "frees", "metas", "n_outputs", "leaves", "has_unused")
 
     def __init__(self, frame, outputs, inputs, retain_graph):
-        self.n_outputs = len(outputs)
+        self.n_outputs, self.has_unused = len(outputs), False
         self.wanted = [_number(frame, t) for t in inputs]
         between, found = [], set(self.wanted)
-        for index in sorted(reach(frame, [t._vid for t in outputs])[0]):
+        reached, self.leaves = reach(frame, [t._vid for t in outputs])
+        for index in sorted(reached):
             step = frame.steps[index]
             if found.intersection(flows(frame, step)):
                 found.add(step.first)

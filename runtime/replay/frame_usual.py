@@ -49,6 +49,7 @@ from .usual_whole import TakesSteps
 NOT_STARTED = object()
 _PRIVATE = ("begin", "run", "take")  # methods with an underscore here
 _LETS_GO = "a leaf is made in the call, or a value of it has hooks or is made by a Function"
+_ENDS_DIFFER = "a result was differentiated in the call, and a leaf is an argument"
 
 
 class UsualFrame(
@@ -129,8 +130,8 @@ class UsualFrame(
         self._ends_differ = self.ended is not None and bool(self.own_leaves)
         self.n_ended = 0  # how many calls have been ended in Python, for want of native code that does
         self.slower_for = [reason for reason, is_so in self._what_ends_in_python() if is_so]
-        # Whether Python has nothing to do at the end but to let go of nodes and gradients, before the program runs.
-        self.only_lets_go = self.slower_for == [_LETS_GO] and self.outside is None
+        # Whether Python has at most something to do before the program runs at the end, and nothing after that.
+        self.only_begins = self.outside is None and {_LETS_GO, _ENDS_DIFFER}.issuperset(self.slower_for)
         lock = threading.Lock()
         self._take, self._release = partial(lock.acquire, blocking=False), lock.release
         self._real, self.owners, self.numbers, self.changed_gradients, self.remembered = None, (), [], [], []
@@ -141,7 +142,7 @@ class UsualFrame(
     def _what_ends_in_python(self):
         """(what native code does not know how to end by itself, whether this call has it)."""
         return (
-            ("a result was differentiated in the call, and a leaf is an argument", self._ends_differ),
+            (_ENDS_DIFFER, self._ends_differ),
             ("a result is a view of memory that may lie otherwise", self.given_layouts is None),
             (
                 "what is read before the call ends is a view of memory that may lie otherwise",
@@ -307,7 +308,7 @@ class UsualFrame(
         return tensor
 
     def before_lending(self, tensor):
-        if self.working:
+        if self.working or self.outside is None and self.position.value == len(self.entries) - 1:
             return
         later = self.entries[self.position.value : -1]
         writes = any(e.op is BACKWARD or e.op is GRADIENTS or e.change or e.walk for e in later)

@@ -376,6 +376,7 @@ class EndedOfMany(EndedCall):
 
     def __init__(self, many, numbers, ended):
         self._many, self._numbers, self.freed, self.leaves = many, numbers, [], []
+        self.common, self.frame = self, None
         self.changed, self.changed_leaves, self.changed_metas = ended.changed, ended.changed_leaves, ended.changed_metas
 
     def _frame_of(self, tensor):

@@ -25,7 +25,7 @@ from ..programs.recording import BACKWARD, GRADIENTS
 from ..state.aligned import Memory
 from ..state.marks import asked_classes, told_of_calls
 from ..state.marks import calls as own_calls
-from ..state.modes import state
+from ..state.modes import frame_hidden, state
 from ..state.storage import Storage
 from ..state.tensor import Tensor
 from . import native_words
@@ -200,6 +200,25 @@ def deactivate():
         install()[native_words.ACTIVE] = 0
 
 
+class outside_the_call:
+    """A `with` block in which ops are none of the call in flight, also for native code: what eager mode has of that
+    computes nothing where a call is being replayed."""
+
+    __slots__ = ("hidden", "active")
+
+    def __enter__(self):
+        self.hidden, self.active = frame_hidden(), None
+        self.hidden.__enter__()
+        if layout() is not None:
+            shared = install()
+            self.active, shared[native_words.ACTIVE] = shared[native_words.ACTIVE], 0
+
+    def __exit__(self, *exception):
+        if self.active:
+            install()[native_words.ACTIVE] = self.active
+        self.hidden.__exit__(*exception)
+
+
 def _not_run(ended):
     """A segment could not be done natively: the call does it, or departs."""
     return False
@@ -238,7 +257,7 @@ class NativeReplay:
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
         words[t.ENDED], words[t.FINISHED_CALL] = id(frame.ended), id(frame.kind_of_finished)
         words[t.BEGIN_END : t.BEGIN_END + 2] = id(ends[5]) if frame.slower_for or frame.outside else 0, id(ends[6])
-        words[t.ACCUMULATE_REST], words[t.IS_FINISHED] = id(ends[7]), not frame.only_lets_go
+        words[t.ACCUMULATE_REST], words[t.IS_FINISHED] = id(ends[7]), not frame.only_begins
         words[t.RECORDING_CALLS] = frame.recording.counter.buffer_info()[0]
         self.position = ctypes.c_int64.from_buffer(words)
         shared = t.BUSY, t.DEPARTED, t.WORKING, t.N_FLUSHED, t.IS_FINISHED

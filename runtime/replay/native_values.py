@@ -1,8 +1,8 @@
-"""What methods read of tensors that are in memory, in native code: `x.item()`, `float(x)`, `x.stride()`, `x.detach()`.
+"""What methods read of tensors, in native code: `x.item()`, `float(x)`, `x.stride()`, `x.detach()`.
 
 They look at one array and are called in every step of a training loop, so that most of what they took was a function in
-Python being called. All else (values that a compiled call has yet to compute, elements of other kinds, what is wrong)
-is that function's. Of the subset (docs/native.md).
+Python being called. What the compiled call in flight has yet to compute it is asked for. All else (values that it has
+changed in memory, elements of other kinds, what is wrong) is that function's. Of the subset (docs/native.md).
 """
 
 import ctypes
@@ -10,10 +10,10 @@ import ctypes
 import numpy as np
 
 from ...compiler.ops.view import detach
-from ...compiler.translate.kinds import I32, I64, Address, Bool, List, Maybe, Object, Struct, Tuple
+from ...compiler.translate.kinds import I32, I64, Address, Bool, Dict, List, Maybe, Object, Struct, Tuple
 from ...compiler.translate.language import External, cast, keep, load_at, local_array, native, quotient
 from ..code import translated
-from ..code.native_kinds import TensorObject, call_with, new_long, set_attribute
+from ..code.native_kinds import TensorObject, call_with, get_attribute, new_long, set_attribute
 from ..code.packing import Packed
 from ..eager.eager_matching import is_contiguous, is_tensor, n_elements
 from ..eager.eager_words import (
@@ -28,6 +28,7 @@ from ..eager.eager_words import (
 from ..eager.eager_words import Words as EagerWords
 from ..eager.rebase import set_apart
 from ..state import marks, tensor
+from ..state.modes import state
 from ..state.tensor import Tensor
 from . import native_layout
 from .native import new_method, new_wrapper
@@ -36,6 +37,7 @@ from .native_methods import described, in_python
 from .native_shapes import in_range
 
 _ITEM, _TOLIST, _IS_APART, _CALL = "item", "tolist", "_is_apart", "__call__"
+_MATERIALIZE, _BEFORE_LENDING = "materialize", "before_lending"
 call_method = External("PyObject_VectorcallMethod", (Object, Address, I64, Address), Object, fails="null")
 try_method = External("PyObject_VectorcallMethod", (Object, Address, I64, Address), Maybe(Object))
 is_true = External("PyObject_IsTrue", (Object,), I32, python=bool)
@@ -73,9 +75,59 @@ def is_in_memory(x: Object) -> Bool:
 
 
 @native()
-def is_one_number(x: Object) -> Bool:
-    if not is_in_memory(x):
+def is_pending_here(x: Object) -> Bool:
+    """Whether it is a value that the call in flight in this thread has yet to compute."""
+    eager = cast(EagerWords, WORDS.eager)
+    value = cast(TensorObject, x)
+    if value._data is not None or value._frame is None or thread_number(thread_state()) != eager.thread:
         return False
+    return eager.modes.get("frame", None) is value._frame
+
+
+@native()
+def is_brought(x: Object) -> Object:
+    """Whether its array is what it is worth; the call in flight in this thread computes it now if that is missing."""
+    eager = cast(EagerWords, WORDS.eager)
+    if is_in_memory(x):
+        return True
+    if is_pending_here(x):
+        ask_call(_MATERIALIZE, x)
+        if cast(TensorObject, x)._data is not None:
+            return True
+    elif cast(TensorObject, x)._data is not None and thread_number(thread_state()) == eager.thread:
+        frame = keep(eager.modes.get("frame", None))
+        if frame is not None and in_the_way(frame) is None:
+            return True
+    return False
+
+
+@native()
+def in_the_way(frame: Object) -> Object:
+    """None if the call has changed nothing whose memory it has not written yet, and nobody looks on."""
+    homes = get_attribute(frame, "homes")
+    if type(homes) is not dict or len(cast(Dict, homes)) != 0:
+        return homes
+    return get_attribute(state, "looks_on")
+
+
+@native()
+def ask_call(name: Object, x: Object) -> Object:
+    """A method of the call in flight, which gets a tensor."""
+    frame = keep(cast(EagerWords, WORDS.eager).modes.get("frame", None))
+    arguments = local_array(Address, 2)
+    arguments[0] = cast(Address, frame)
+    arguments[1] = cast(Address, x)
+    null = cast(EagerWords, WORDS.eager).null
+    return call_method(name, arguments, 2, null)
+
+
+@native()
+def is_one_number(x: Object) -> Bool:
+    return is_in_memory(x) and has_one_number(x)
+
+
+@native()
+def has_one_number(x: Object) -> Bool:
     return are_numbers_of_numpy(x) and n_elements(cast(ArrayObject, cast(TensorObject, x)._data)) == 1
 
 
@@ -90,14 +142,14 @@ def number_in(x: Object) -> Object:
 
 @native(name="weft_tensor_item")
 def item(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
-    if n == 0 and names is None and is_one_number(x):
+    if n == 0 and names is None and is_brought(x) is True and has_one_number(x):
         return number_in(x)
     return in_python(WORDS.item, x, arguments, n, names)
 
 
 @native(name="weft_tensor_tolist")
 def tolist(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
-    if n == 0 and names is None and is_in_memory(x) and are_numbers_of_numpy(x):
+    if n == 0 and names is None and is_brought(x) is True and are_numbers_of_numpy(x):
         array = keep(cast(TensorObject, x)._data)
         given = local_array(Address, 1)
         given[0] = cast(Address, array)
@@ -121,7 +173,7 @@ def contiguous(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> O
 
 @native(name="weft_tensor_float")
 def to_float(x: Object) -> Object:
-    if is_one_number(x):
+    if is_brought(x) is True and has_one_number(x):
         found = number_in(x)
         if type(found) is float:
             return found
@@ -130,7 +182,7 @@ def to_float(x: Object) -> Object:
 
 @native(name="weft_tensor_int")
 def to_int(x: Object) -> Object:
-    if is_one_number(x):
+    if is_brought(x) is True and has_one_number(x):
         found = number_in(x)
         if type(found) is int:
             return found
@@ -144,7 +196,15 @@ def to_bool(x: Object) -> I32:
     """-1 with an exception, as CPython has it of this slot."""
     arguments = local_array(Address, 2)
     null = cast(EagerWords, WORDS.eager).null
-    if is_one_number(x):
+    has_asked = is_pending_here(x)
+    if has_asked:
+        frame = keep(cast(TensorObject, x)._frame)
+        arguments[0] = cast(Address, frame)
+        arguments[1] = cast(Address, x)
+        computed = try_method(_MATERIALIZE, arguments, 2, null)
+        if computed is None:
+            return -1
+    if is_one_number(x) or has_asked and cast(TensorObject, x)._data is not None and has_one_number(x):
         array = keep(cast(TensorObject, x)._data)
         arguments[0] = cast(Address, array)
         found = try_method(_ITEM, arguments, 1, null)
@@ -209,7 +269,25 @@ def numpy(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object
         made = call_with(WORDS.lend, (x, False), None)
         if made is not None:
             return made
+    if n == 0 and names is None and is_weft_tensor(x) and is_lent_by_call(x):
+        ask_call(_BEFORE_LENDING, x)
+        if is_brought(x) is True:
+            expose(cast(TensorObject, x)._storage)
+            made = call_with(WORDS.lend, (x, True), None)
+            if made is not None:
+                return made
     return in_python(WORDS.numpy, x, arguments, n, names)
+
+
+@native()
+def is_lent_by_call(x: Object) -> Bool:
+    """Whether the call in flight in this thread has a say in what its memory shows."""
+    eager = cast(EagerWords, WORDS.eager)
+    if not has_no_gradients(cast(TensorObject, x)) or thread_number(thread_state()) != eager.thread:
+        return False
+    return eager.modes.get("frame", None) is not None and (
+        cast(TensorObject, x)._data is not None or is_pending_here(x)
+    )
 
 
 @native()

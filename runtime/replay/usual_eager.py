@@ -6,7 +6,8 @@ from time import perf_counter
 from ...compiler.ops.rows import starts_in
 from ..eager.gate import apply
 from ..record.frame_eager import AT_ANY_PLACE, are_pending, has_history, without_history
-from ..state.modes import frame_hidden
+from ..state.tensor import Tensor
+from .native import outside_the_call
 
 NOT_APPLIED = object()
 
@@ -47,7 +48,7 @@ class AppliesEagerly:
         else:
             self._applied = call, [found]
         began = perf_counter()
-        with frame_hidden():
+        with outside_the_call():
             result = (apply if found.link is None else without_history)(op, operands, attributes)
         self.recording.took(found.reason, found.line, perf_counter() - began)
         return result if found.link is None else self.apply(found.link, (result, *operands), attributes)
@@ -70,4 +71,12 @@ class AppliesEagerly:
         """Whether the values of these are in memory, if need be because a segment ends here."""
         if not are_pending(self, operands):
             return True
-        return self.n_flushed < len(self.segments) and self._take_segment() and not are_pending(self, operands)
+        n = self.n_flushed
+        if n == len(self.segments) or self.segments[n].position != self.position.value:
+            return False
+        pending = [x for x in operands if isinstance(x, Tensor) and x._data is None and x._frame is self]
+        if pending:
+            self.materialize(pending[0])  # in native code, or the call departs
+        elif not self._take_segment():
+            return False
+        return self._real is None and not are_pending(self, operands)

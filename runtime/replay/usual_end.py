@@ -12,7 +12,6 @@ from ..state.references import PICKED, counts_of_picked, held
 from ..state.tensor import pending_tensor
 from . import finished_calls, finished_tables
 from .usual_calls import ReplayedCall
-from .usual_ended import EndedCall
 from .usual_outside import set_native_backward, set_native_end
 
 _ENDED_BEFORE_NATIVE = 2
@@ -136,7 +135,7 @@ class Ending:
         if self.outside is not None:
             self._count_ended()
             return ReplayedCall(self.outside, self.tensors, self.arrays)
-        return EndedCall(self, self.ended.changed) if self._ends_differ else self.ended
+        return self.ended.of_call(self) if self._ends_differ else self.ended
 
     def _count_ended(self):
         """The first calls are ended in Python: most functions are not called often. So are all in which Python has
@@ -176,11 +175,11 @@ class Ending:
     def _begin_end(self):
         """What stands for the call in its results. The program is about to run."""
         self._drop_gradients()
-        if self.only_lets_go:
+        if self.only_begins:
             # Native code does the rest, as for calls without nodes, if there are none left.
             self._native.is_finished.value = bool(self.hooked or self.functions)
             if not self._native.is_finished.value:
-                return self.ended
+                return self._new_end()
         self.given = [self.tensors[vid] for vid in self.needed.live]
         return self._new_end()
 

@@ -7,27 +7,41 @@ from ..record.frame import Frame
 class EndedCall:
     """The frame of such results. To any question it makes the closed Frame that a recorded call would have left."""
 
+    __slots__ = (
+        "recording", "expectation", "step", "freed", "changed", "changed_metas", "common", "leaves", "frame",
+        "changed_leaves", "__weakref__",
+    )  # fmt: skip
     closed = True
-    frame = None  # which stands for all such calls, if all have the same leaves
 
     def __init__(self, usual, changed):
-        """changed: what `changed_by` has said."""
+        """What all such calls have in common. changed: what `changed_by` has said."""
         self.recording, self.expectation, self.step = usual.recording, usual.expectation, usual.entries[-2].step
         self.freed = [k for again in usual.walks for k in again.walk.freed]
-        self.leaves = [(vid, usual.tensors[vid], 0) for vid in usual.own_leaves if usual.tensors[vid] is not None]
-        self.changed, (leaves, self.changed_metas) = changed, changed
-        self.changed_leaves = {v: usual.tensors[v] if leaf is None else leaf for v, leaf in leaves.items()}
+        self.changed, self.changed_metas = changed
+        self._take_leaves(self, usual)
+
+    def of_call(self, usual):
+        """That of one call, whose leaves are its own."""
+        made = _new(EndedCall)
+        made._take_leaves(self, usual)
+        return made
+
+    def _take_leaves(self, common, usual):
+        tensors, self.common, self.frame = usual.tensors, common, None  # frame stands for all that have no leaves
+        self.leaves = [(vid, tensors[vid], 0) for vid in usual.own_leaves if tensors[vid] is not None]
+        self.changed_leaves = common.changed and _changed_leaves(common.changed, tensors)
 
     def _frame_of(self, tensor):
         if self.frame is not None:
             tensor._frame = self.frame
             return self.frame
-        frame = Frame(self.recording)
-        frame.step, frame.entered, frame.met_expected = self.step, self.leaves, self.expectation
+        common = self.common
+        frame = Frame(common.recording)
+        frame.step, frame.entered, frame.met_expected = common.step, self.leaves, common.expectation
         frame.freed = {k for step in frame.steps if step.op in (BACKWARD, GRADIENTS) for k in step.detail.frees}
-        frame.freed.update(self.freed)
+        frame.freed.update(common.freed)
         frame.changed_leaves = {v: leaf for v, leaf in self.changed_leaves.items() if leaf is not None}
-        frame.changed_metas, frame.closed, frame.ends_freed = self.changed_metas, True, True
+        frame.changed_metas, frame.closed, frame.ends_freed = common.changed_metas, True, True
         tensor._frame = frame
         if not self.leaves:
             self.frame = frame
@@ -58,3 +72,10 @@ class EndedCall:
 
     def gradients_outside(self, *_):
         return None
+
+
+_new = object.__new__
+
+
+def _changed_leaves(changed, tensors):
+    return {v: tensors[v] if leaf is None else leaf for v, leaf in changed.items()}

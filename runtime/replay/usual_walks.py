@@ -166,10 +166,12 @@ class GoesBack:
     @at_work
     def _take_gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
         entry = self.entries[self.position.value]
-        operands = outputs + (cotangents or (None,) * len(outputs)) + inputs
+        if entry.op is not GRADIENTS:
+            return None
+        used = self._used(entry, inputs)
+        operands = outputs + (cotangents or (None,) * len(outputs)) + used
         if (
             not has_exposed(operands)
-            and entry.op is GRADIENTS
             and entry.attributes[0] == len(outputs)
             and entry.attributes[1] is retain_graph
             and not create_graph
@@ -177,11 +179,23 @@ class GoesBack:
             and len(operands) == len(entry.operands)
             and (not entry.fresh or self._enter_fresh(entry, operands))
             and all(x is (self.tensors[k] if k >= 0 else None) for x, k in zip(operands, entry.operands))
-            and not any(x._accumulator is not None and x._accumulator() is not None for x in inputs)
+            and not any(map(_has_end, inputs))
         ):
             self.position.value += 1
-            return [self.tensors[vid] for vid in entry.numbers]
+            found = map(self.tensors.__getitem__, entry.numbers)
+            return list(found) if used is inputs else _spread(found, used, inputs)
         return None
+
+    def _used(self, entry, inputs):
+        """Those of the inputs of an autograd.grad that its outputs depend on, if there are as many as are expected;
+        else all."""
+        wanted, tensors = entry.step.detail.wanted, self.tensors
+        if len(inputs) <= len(wanted) or entry.fresh:
+            return inputs
+        reached = {id(tensors[vid]) for vid in (*entry.step.detail.leaves, *wanted)}
+        used = tuple(x for x in inputs if id(x) in reached)
+        left = [x for x in inputs if id(x) not in reached]
+        return used if len(used) == len(wanted) and all(map(_is_leaf_outside, left)) else inputs
 
     @at_work
     def _walk_here(self, outputs, cotangents, inputs, *flags):
@@ -285,3 +299,18 @@ class GoesBack:
             walk.give_gradients(self)
         self.position.value = end
         self.changing = False
+
+
+def _has_end(x):
+    """Whether gradients that reach a leaf end in a node which somebody holds."""
+    return x._accumulator is not None and x._accumulator() is not None
+
+
+def _is_leaf_outside(x):
+    return x._frame is None and x._node is None and x._requires_grad
+
+
+def _spread(found, used, inputs):
+    """The gradients of those that are used, None for the others."""
+    known = set(map(id, used))
+    return [next(found) if id(x) in known else None for x in inputs]

@@ -101,6 +101,8 @@ def what_else(frame):
     changes = frame.changes
     if any(type(change) not in (Change, Shown, NewLeaf) or change.takes_memory for change in changes):
         return "it gives a tensor other memory"
+    if any(entry.op is GRADIENTS and entry.step.detail.has_unused for entry in frame.entries[:-1]):
+        return "its gradients do not reach all that they are asked of, and an argument may be one of these"
     if any(entry.op in (BACKWARD, UPDATE) for entry in frame.entries[:-1]):
         return "it goes backwards"
     return "it goes backwards" if any(walk.accumulates for walk in frame.walks) else None
