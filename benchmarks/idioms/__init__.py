@@ -26,6 +26,7 @@ from . import (  # noqa: F401
     recipes,
     results,
     sciences,
+    scipy_style,
     scripts,
     slopes,
     spellings,
