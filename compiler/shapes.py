@@ -77,7 +77,7 @@ def normalize_axes(name, axes, ndim):
         if -ndim <= axes < ndim:
             return (axes if axes >= 0 else axes + ndim,)
         return (normalize_axis(name, axes, ndim),) if ndim else normalize_axes(name, (axes,), 0)
-    if isinstance(axes, (dict, str)) or not hasattr(axes, "__len__"):
+    if isinstance(axes, (dict, str)) or not hasattr(axes, "__len__") or getattr(axes, "ndim", None) == 0:
         axes = (axes,)
     if len(axes) == 0:
         return tuple(range(ndim))

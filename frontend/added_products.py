@@ -12,6 +12,7 @@ from .compiler.ops.table import OpError
 from .creation import filled
 from .functions import bmm, mm, mv, outer, to_dtype
 from .inplace import written
+from .operands import is_factor
 from .reducing import sum
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
@@ -92,12 +93,14 @@ def addr(input, vec1, vec2, *older, beta=1, alpha=1):
 
 def _numbers_first(name, *given):
     """(input, its two factors, beta, alpha), given in PyTorch's older order."""
-    tensors = [x for x in given if isinstance(x, Tensor)]
-    numbers = [x for x in given if not isinstance(x, Tensor)]
-    if len(tensors) != 3 or not 1 <= len(numbers) <= 2 or not all(isinstance(x, Tensor) for x in given[-2:]):
+    first, second, *alpha, left, right = given
+    is_function = is_factor(first) and isinstance(second, Tensor)  # a method has its own tensor first
+    beta, input = (first, second) if is_function else (second, first)
+    tensors = input, left, right
+    if len(alpha) > 1 or not all(map(is_factor, (beta, *alpha))) or not all(isinstance(x, Tensor) for x in tensors):
         kinds = ", ".join(type(x).__name__ for x in given)
         raise TypeError(f"{name}(): got positional arguments ({kinds}); beta and alpha are keywords: beta=, alpha=")
-    return (*tensors, *numbers, 1)[:5]
+    return (*tensors, beta, *alpha, 1)[:5]
 
 
 def _check_types(what, *tensors):

@@ -22,6 +22,7 @@ from .creation import ones_like, zeros_like
 from .nn.module import Module
 from .public import of_module
 from .reference import document
+from .runtime.eager.node import AccumulateGrad, Node, shown
 from .runtime.record.frame_leaves import ends_of
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
@@ -126,10 +127,14 @@ def _leads_to_others(node):
         if node in seen:
             continue
         seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None and _is_other(variable):
-            return True
-        waiting += [other for other, _ in node.next_functions if other is not None]
+        if isinstance(node, AccumulateGrad):
+            if _is_other(node.variable):
+                return True
+        elif isinstance(node, Node):
+            # What next_functions lists, without the positions of what has no gradient.
+            waiting += [shown(edge)[0] for edge in node.edges if edge is not None]
+        else:
+            waiting += [other for other, _ in node.next_functions if other is not None]
     return False
 
 

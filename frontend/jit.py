@@ -10,14 +10,18 @@ from .reference import document
 
 __getattr__, __dir__ = of_module(__name__)
 __all__ = [
-    "Final", "Future", "ScriptModule", "annotate", "export", "fork", "freeze", "fuser", "ignore", "is_scripting",
-    "is_tracing", "optimize_for_inference", "optimized_execution", "script", "script_if_tracing", "script_method",
-    "trace", "unused", "wait",
+    "Final", "Future", "RecursiveScriptModule", "ScriptModule", "annotate", "export", "fork", "freeze", "fuser",
+    "ignore", "is_scripting", "is_tracing", "optimize_for_inference", "optimized_execution", "script",
+    "script_if_tracing", "script_method", "trace", "unused", "wait",
 ]  # fmt: skip
 
 
 class ScriptModule(Module):
     """A base class of modules, which adds nothing: `script` and `trace` give what they got, which is none of these."""
+
+
+class RecursiveScriptModule(ScriptModule):
+    """What PyTorch's `script` makes of a module. Nothing is one here; programs ask whether theirs is."""
 
 
 class TracerWarning(Warning):

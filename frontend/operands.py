@@ -25,10 +25,15 @@ def operand(x):
 
 def factor_first(name, *given):
     """Tensors and their factor in PyTorch's older order, x.add_(factor, other), as (*tensors, factor)."""
-    if any(not isinstance(x, Tensor) for x in given[1:]) or isinstance(given[0], Tensor):
+    if any(not isinstance(x, Tensor) for x in given[1:]) or not is_factor(given[0]):
         kinds = ", ".join(type(x).__name__ for x in given)
         raise TypeError(f"{name}(): got positional arguments ({kinds}); the factor is a keyword: alpha= or value=")
     return *given[1:], given[0]
+
+
+def is_factor(x):
+    """Whether PyTorch takes it for a number that stands before a tensor: a 0-d tensor without gradients is one, too."""
+    return not isinstance(x, Tensor) or x.ndim == 0 and not x.requires_grad
 
 
 def tensor_of(name, x, argument="input"):

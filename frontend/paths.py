@@ -173,7 +173,13 @@ _LATER = [
     ),
     ("storages", "TypedStorage UntypedStorage"),
     ("tracers", "SymBool SymFloat SymInt"),
-    ("underscored", "_standard_gamma _weight_norm _shape_as_tensor _dim_arange _softmax _log_softmax _unique _unique2"),
+    (
+        "underscored",
+        """
+        _standard_gamma _weight_norm _shape_as_tensor _dim_arange _softmax _log_softmax _softmax_backward_data
+        _log_softmax_backward_data _unique _unique2
+        """,
+    ),
     ("vmapping", "vmap"),
     ("gradcheck", "autograd.GradcheckError autograd.gradcheck autograd.gradgradcheck"),
     ("profiler", "autograd._profiler_enabled autograd.kineto_available"),

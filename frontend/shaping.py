@@ -4,8 +4,6 @@ import builtins
 import functools
 from math import prod
 
-import numpy as np
-
 from .compiler import dtypes
 from .compiler.ops import comparison, spelling, view
 from .compiler.ops.reinterpreted import reinterpreted
@@ -301,7 +299,7 @@ def split(input=None, split_size=None, dim=0, *, split_size_or_sections=None, te
     shape = shape_of(input)
     axis = normalize_axis("split", dim, len(shape))
     size, of = shape[axis], "SplitWithSizes"
-    if isinstance(split_size, (int, np.integer)):
+    if isinstance(split_size, int) or getattr(split_size, "ndim", None) == 0:
         of = "Split"
         step = whole_number("split", "split_size", split_size)
         if step <= 0:

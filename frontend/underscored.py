@@ -47,6 +47,16 @@ def _log_softmax(self, dim, half_to_float):
     return log_softmax(self, dim)
 
 
+def _softmax_backward_data(grad_output, output, dim, input_dtype):
+    """The gradient of what softmax was given, of the type `input_dtype`, from its result and the gradient of that."""
+    return (output * (grad_output - (grad_output * output).sum(dim, keepdim=True))).to(input_dtype)
+
+
+def _log_softmax_backward_data(grad_output, output, dim, input_dtype):
+    """The same of log_softmax."""
+    return (grad_output - output.exp() * grad_output.sum(dim, keepdim=True)).to(input_dtype)
+
+
 def _unique(self, sorted=True, return_inverse=False):
     """unique, with two results whatever is asked for; those that are not asked for are empty."""
     return _unique2(self, sorted, return_inverse)[:2]

@@ -167,6 +167,29 @@ def test_every_reason_against_replaying_has_an_advice():
     assert len(reasons) > 5 and [r for r in reasons if advice_for(r) is None] == ["the call failed"]
 
 
+def test_a_state_dict_that_is_kept_has_an_advice():
+    """It shows the memory of the parameters, so they are updated eagerly; copies do not."""
+    model = weft.nn.Linear(3, 1)
+    optimizer = weft.optim.SGD(model.parameters(), lr=0.1)
+
+    @weft.compile
+    def step(x):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+    best = model.state_dict()
+    for _ in range(3):
+        step(weft.ones(2, 3))
+    assert best["bias"].item() == model.bias.item()
+    (found,) = step.breaks
+    assert "whose memory another living tensor" in found.reason and "state_dict().items()" in found.advice
+    best = {name: value.clone() for name, value in best.items()}
+    for _ in range(12):
+        step(weft.ones(2, 3))
+    assert best["bias"].item() != model.bias.item()
+
+
 def test_explain_of_a_call():
     f = weft.compile(lambda x, scale: x * scale)
     assert "1 call(s)" in f.explain(weft.ones(3), scale=2.0)

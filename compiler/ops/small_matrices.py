@@ -21,8 +21,9 @@ from .view import reshape, slice_
 MOST_ROWS = 512
 
 
-class LinAlgError(RuntimeError):
-    """A matrix that a decomposition or a solver cannot take: singular, or not positive definite."""
+class LinAlgError(RuntimeError, ValueError):
+    """A matrix that a decomposition or a solver cannot take: singular, or not positive definite. A ValueError too: in a
+    compiled call it takes the place of what a distribution says of its covariance matrix."""
 
 
 REASONS = {

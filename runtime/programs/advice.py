@@ -28,6 +28,18 @@ _ADVICE = [
     ),
     ("custom autograd.Function", "return a new value that forward has computed with ops, and change no input"),
     ("weft.tensor(array) is a copy", "make the tensor with weft.tensor(array), once, outside the function"),
+    (
+        "whose memory another living tensor",
+        "keep copies, as in {k: v.clone() for k, v in model.state_dict().items()}, not what shows the same memory: a "
+        "state_dict(), x.detach() and x.data that are kept are other names of the same tensor",
+    ),
+    (
+        "memory that another tensor of the call shares",
+        "work on one of the two, or on a copy: x.clone()",
+    ),
+    ("has living views", "change it before a view is taken, or give away a copy: x[0].clone()"),
+    ("that .data shows, and that a backward will read", "change it after backward()"),
+    ("under no_grad of a tensor that has a history", "change x.detach(), or a leaf"),
     ("memory of a NumPy array", "make the tensor with weft.tensor(array), or let go of the array"),
     (
         "memory that a NumPy array shows",

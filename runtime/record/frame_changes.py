@@ -67,7 +67,9 @@ def apply_inplace(frame, op, target, operands, attributes):
     if base is not target and new._frame is frame:
         new = frame_through.put_back(frame, vid, base, new)
     if new._frame is not frame:
-        return _inplace_eagerly(frame, f"{op.name}: no kernel", target, _copy_into, target, part)
+        return _inplace_eagerly(
+            frame, f"{op.name}: the new value was computed eagerly", target, _copy_into, target, part
+        )
     shared = tuple(sorted(group(frame, vid).difference(numbers)))
     frame.take(
         ASSIGN, (base, new, *shown), None, (),
