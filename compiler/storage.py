@@ -64,7 +64,7 @@ def number(value, dtype):
         raise OpError(f"value cannot be converted to type {dtype.name} without overflow: {value}")
     if dtype.is_half:
         return float32.numpy.type(value)
-    if dtype.is_compiled:
+    if dtype.is_compiled or dtype.is_complex:
         return dtype.numpy.type(value)
     return convert(np.asarray(value), dtype)[()]
 

@@ -14,6 +14,8 @@ def _is_bool(x):
     return x.type.element == "i1"
 
 
+_BY_PARTS = frozenset(["by-parts"])
+
 add = elementwise(
     "add",
     2,
@@ -23,6 +25,7 @@ add = elementwise(
     lower=lambda b, x, y: b.or_(x, y) if _is_bool(x) else b.add(x, y),
     samples=samples.binary(),
     on_complex=True,
+    traits=_BY_PARTS,
     oracle="add",
 )
 sub = elementwise(
@@ -35,6 +38,7 @@ sub = elementwise(
     node_name=lambda operands, attributes: "SubBackward0" if hasattr(operands[0], "shape") else "RsubBackward1",
     samples=samples.binary(),
     on_complex=True,
+    traits=_BY_PARTS,
     oracle="sub",
 )
 mul = elementwise(
@@ -73,6 +77,7 @@ neg = elementwise(
     lower=lambda b, x: b.neg(x),
     samples=samples.unary(),
     on_complex=True,
+    traits=_BY_PARTS,
     oracle="neg",
     doc="-x.",
     spelling=Spelling("neg negative"),

@@ -159,7 +159,7 @@ where = elementwise(
     lower=lambda b, c, x, y: b.select(c, x, y),
     samples=_where_samples,
     on_complex=True,
-    traits=frozenset(["fits"]),
+    traits=frozenset(["fits", "by-parts"]),
     oracle="where",
 )
 
@@ -235,7 +235,7 @@ cast = register(
         compute_dtype=lambda operands, default_float: ((operands[0].dtype,), None),
         node_name="ToCopyBackward0",
         on_complex=True,
-        traits=frozenset(["own-type"]),
+        traits=frozenset(["own-type", "by-parts"]),
         samples=lambda: [
             Sample((samples.numbers(k, s),), {"dtype": d})
             for k, s in enumerate(samples.SHAPES)

@@ -30,6 +30,7 @@ An entry holds every fact about one op, in this order:
                 "own-type"    is computed in no wider type: it cannot be, or need not
                 "wide-number" a single number is not rounded to operands of 16 bits, before it is computed with
                 "moves"       elements of its result are those of its operands, bit for bit
+                "by-parts"    does the same with real and imaginary parts, each for itself
                 "row-major"   a view of the same elements in the same order
                 "part"        a view of some elements, each once; its derivative puts their cotangents there, into zeros
     decompose   for composites: the same result written with other ops; the graph compiler sees only primitives

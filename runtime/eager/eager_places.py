@@ -124,7 +124,8 @@ def _append(builder, found, how):
     table = found.table
     size = table.dtype.size_bytes
     if how == eager_kernels.ADD:
-        element = None if table.dtype is bool_ or table.dtype.is_half else memory_element(table.dtype)
+        has_no_kernel = table.dtype is bool_ or table.dtype.is_half or table.dtype.is_complex
+        element = None if has_no_kernel else memory_element(table.dtype)
     else:
         element = _OF_BYTES.get(size)
     loops = merged_loops(loop for loop in found.loops if loop[0] != 1)

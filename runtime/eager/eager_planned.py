@@ -17,7 +17,7 @@ def steps_of(plan, layouts, kind=Builder):
     builder, into = kind(plan.metas, 1, layouts=layouts), len(plan.metas)
     if plan.op.kind == "source":
         builder.most = MOST_WRITTEN
-    elif plan.meta.dtype.is_half:
+    elif plan.meta.dtype.is_half or plan.meta.dtype.is_complex:
         builder.most = MOST_HALVES + 1
     if plan.op.kind == "source" and kernels.has_source_kernel(plan.op, plan.kinds, plan.meta.dtype):
         builder.source(plan.op, [*builder.values.values()], plan.meta, into)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...compiler import eager_kernels
-from ...compiler.dtypes import bfloat16, bool_, float16, float32, float64, int32, int64
+from ...compiler.dtypes import bfloat16, bool_, complex64, complex128, float16, float32, float64, int32, int64
 from ...compiler.extent import is_open
 from ...compiler.ops.comparison import cast, gt, ne
 from ...compiler.ops.indexing import in_range, one_hot_class, position
@@ -22,6 +22,7 @@ from ...compiler.ops.view import cat, clone, slice_, slice_scatter
 from ..code import kernels
 from ..programs.array_program import Recorder
 from ..programs.evaluate import runs
+from .eager_complex import any_complex, by_parts, has_steps, steps_of_parts
 from .eager_halves import any_half, as_they_lie, has_no_steps, steps_between_conversions, wide, wide_attributes
 from .eager_loops import in_blocks, loops_over
 from .eager_places import change_at_places, row_major, steps_at_places
@@ -53,7 +54,7 @@ STRIDED = eager_kernels.STRIDED
 _SINGLE = {0: eager_kernels.ELEMENT, 1: None}
 _CLASSES = {int64: int, float64: float}  # of numbers
 _TYPES = (float32, float64, bool_, int64, int32)
-_HELD = (*_TYPES, float16, bfloat16)
+_HELD = (*_TYPES, float16, bfloat16, complex64, complex128)
 # Of integers from 0 on. What counts positions from the end is Python's business.
 _CHECKS = {class_index: "classes", in_range: "size", position: "size", one_hot_class: "count"}
 scratch = np.zeros(SCRATCH_BYTES + 64, np.uint8)
@@ -92,7 +93,8 @@ class Builder:
                 self.values[k] = _lying(self.values[k], strides)
         self.n_given, self.n_results = len(metas), n_results
         self.steps, self.fixed, self.held, self.used = [], {}, [], (-kernels.address_of(scratch)) % 64
-        self.most = MOST_HALVES + 1 if any_half(m.dtype for m in metas) else MOST_ELEMENTS
+        has_no_programs = any(m.dtype.is_half or m.dtype.is_complex for m in metas)
+        self.most = MOST_HALVES + 1 if has_no_programs else MOST_ELEMENTS
         self.takes_wholes = False  # whether integers among the operands are given as such
         self.constants = {}  # number of a value -> what it is in all calls
         self.sizes = {}  # slot of what a step makes -> its number of elements
@@ -109,9 +111,9 @@ class Builder:
     def constant(self, number, x):
         self.constants[number] = array = np.asarray(x)
         dtype = next((d for d in _HELD if d.numpy == array.dtype), None)
-        self.values[number] = None if dtype is None else self._held(array, dtype)
+        self.values[number] = None if dtype is None else self.hold(array, dtype)
 
-    def _held(self, array, dtype):
+    def hold(self, array, dtype):
         self.held.append(array)
         return Value(dtype, array.shape, row_major(array.shape), self._fixed_slot(kernels.address_of(array)))
 
@@ -222,6 +224,11 @@ class Builder:
 
     def compute(self, op, attributes, types, operands, out):
         """The steps of an op that is no view, into a value."""
+        if any_complex([*(types or ()), out.dtype, *(x.dtype for x in operands)]):
+            if steps_of_parts(self, op, operands, out):
+                return
+            if not has_steps(op):
+                raise NoSteps(f"{op.name} of complex numbers")
         if op.kind == "elementwise":
             self.elementwise(op, attributes, types, operands, out)
         elif op is not cat and op is not clone and any_half([*(types or ()), out.dtype, *(x.dtype for x in operands)]):
@@ -255,7 +262,7 @@ class Builder:
             raise NoSteps(f"{op.name} of another type, of no elements, or of too many")
         shape = tuple(meta.shape)
         made = np.asarray(op.evaluate(*numbers, **{**attributes, "shape": () if op is full else shape}))
-        element = self._held(made, meta.dtype)
+        element = self.hold(made, meta.dtype)
         return element if op is not full else element._replace(shape=shape, strides=(0,) * len(shape))
 
     def view(self, op, attributes, x, meta):
@@ -289,14 +296,14 @@ class Builder:
 
     def fill(self, number, out):
         """The same number everywhere, given as an array of no dimensions."""
-        self._cast(self._held(number, out.dtype), out)
+        self._cast(self.hold(number, out.dtype), out)
 
     def append_step(self, **facts):
         self.steps.append(Step(**facts))
 
     def _cast(self, x, out):
         if x.is_number and out.dtype is bool_:
-            zero = self._held(np.zeros(()), float64)
+            zero = self.hold(np.zeros(()), float64)
             self.elementwise(ne, {}, (float64, float64), [x, zero], out)
             return
         self.elementwise(cast, {"dtype": out.dtype}, (out.dtype,), [x], out)
@@ -318,7 +325,7 @@ class Builder:
         """x, if all that tells how it was computed is above 0; else the call is Python's, which says what is wrong."""
         if prod(x.shape) > MOST_SOLVED:
             raise NoSteps("a large matrix")
-        is_above, zero = self.new_value(status.shape, bool_), self._held(np.zeros((), status.dtype.numpy), status.dtype)
+        is_above, zero = self.new_value(status.shape, bool_), self.hold(np.zeros((), status.dtype.numpy), status.dtype)
         self.elementwise(gt, {}, (status.dtype, status.dtype), [status, zero], is_above)
         self._checked(self.converted(is_above, int64), 1, 1)
         return x
@@ -333,6 +340,11 @@ class Builder:
 
     def elementwise(self, op, attributes, types, operands, out):
         lying = ()
+        if any_complex([*types, out.dtype]):
+            found = by_parts(op, attributes, types, operands, out) if has_steps(op) else None
+            if found is None:
+                raise NoSteps(f"{op.name} of complex numbers and others")
+            attributes, types, operands, out = found
         if any_half([*types, out.dtype, *(x.dtype for x in operands)]):
             if has_no_steps(op):
                 raise NoSteps(f"{op.name} of floats of 16 bits")

@@ -256,7 +256,7 @@ def single(op, metas, meta, attributes, default_dtype):
     """The program of a primitive on large operands; None for others."""
     fewest = fewest_of(op)
     most = max(*map(_n_elements, (meta, *metas)), work_of(op, metas, meta))
-    if op.kind in ("view", "source", "library") or most < fewest:
+    if op.kind in ("view", "source", "library") or most < fewest or any(m.dtype.is_complex for m in (meta, *metas)):
         return None
     found = _traced(metas, default_dtype, lambda inputs: op(*inputs, **attributes))
     if found is None:

@@ -9,6 +9,7 @@ from ...compiler.ops.comparison import cast
 from ...compiler.translate.kinds import offset_of
 from ..code import kernels
 from ..code.packing import Packed
+from ..eager.eager_complex import as_moved
 from ..eager.eager_halves import wide
 from ..eager.eager_planned import derivative_of
 from ..eager.eager_steps import STRIDED, NoSteps
@@ -84,11 +85,12 @@ def _shown(value):
 def _given(builder, k, meta, kind, layout):
     is_read = k == 0 or builder.reads(k)
     facts = {"is_read": is_read, "what": operand(meta, kind, layout)}
-    if is_read and not meta.weak and layout is None:
+    dtype = as_moved(meta.dtype)
+    if is_read and not meta.weak and layout is None and not dtype.is_complex:
         copied_to = builder.reserve(prod(meta.shape) * meta.dtype.size_bytes)
         if copied_to is not None:
             facts |= {"copied_to": copied_to, "item_bytes": meta.dtype.size_bytes}
-            types, lying = (wide(meta.dtype),), (meta.dtype,) * 2 if meta.dtype.is_half else ()
+            types, lying = (wide(dtype),), (dtype,) * 2 if dtype.is_half else ()
             address = kernels.elementwise_address(cast, types, {"dtype": types[0]}, (STRIDED,), lying=lying)
             facts["copier"] = address
     return Given(**facts)

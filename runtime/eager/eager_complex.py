@@ -1,0 +1,83 @@
+"""Native steps of ops on complex numbers that do the same with real and imaginary parts, or only move elements. Kernels
+have no complex type: a complex value is one of real numbers with a last dimension of 2.
+"""
+
+from math import prod
+
+import numpy as np
+
+from ...compiler.dtypes import DType, complex64, int64
+from ...compiler.ops.arithmetic import bitwise_xor
+from ...compiler.ops.comparison import cast
+from ...compiler.ops.complex_numbers import complex_, conj
+from ...compiler.ops.view import clone
+from .eager_loops import loops_over
+
+_MOST_PAIRS = 1 << 6
+_MOST_APART = 1 << 12  # elements of parts: NumPy writes many in less time
+_SIGN_OF_IMAGINARY = np.array(-(1 << 63))  # of a complex64, as an integer
+_MOVING_KINDS = ("view", "source")
+
+
+def any_complex(types):
+    return any(d.is_complex for d in types)
+
+
+def as_moved(dtype):
+    """A type of the same size that kernels move, if there is one."""
+    return int64 if dtype is complex64 else dtype
+
+
+def has_steps(op):
+    """Whether kernels on real numbers, or of bytes, do what the op does with complex ones."""
+    return not {"by-parts", "moves"}.isdisjoint(op.traits) or op is clone or op.kind in _MOVING_KINDS
+
+
+def steps_of_parts(builder, op, operands, out):
+    """Whether the op makes complex numbers of parts, or changes the sign of one, by steps that the builder has now."""
+    is_small = prod(out.shape) <= _MOST_APART
+    if op is complex_ and is_small and not any(x.is_number for x in operands):
+        whole = _parts(out)
+        for k, x in enumerate(operands):
+            offset, strides = whole.offset + k * x.dtype.size_bytes, whole.strides[:-1]
+            part = whole._replace(shape=out.shape, strides=strides, offset=offset)
+            builder.elementwise(cast, {"dtype": x.dtype}, (x.dtype,), [x], part)
+        return True
+    if op is conj and out.dtype is complex64:
+        sign = builder.hold(_SIGN_OF_IMAGINARY, int64)
+        operands = [operands[0]._replace(dtype=int64), sign]
+        builder.elementwise(bitwise_xor, {}, (int64, int64), operands, out._replace(dtype=int64))
+        return True
+    return False
+
+
+def by_parts(op, attributes, types, operands, out):
+    """(attributes, types, operands, out) of an elementwise op on the parts; None if not all of them are complex but for
+    truths, which hold for both parts, or if the parts of many elements lie apart from those of others."""
+    given = [*operands, out]
+    if op is cast and types == (complex64,) and out.dtype is complex64 and not operands[0].is_number:
+        operand, out = [x._replace(dtype=as_moved(x.dtype)) for x in (operands[0], out)]
+        return {"dtype": int64}, (int64,), [operand], out
+    if op is cast and not types[0].is_complex:
+        return None  # a truth or a number is a real part
+    if any(x.is_number for x in operands) or not all(x.dtype.is_complex or x.dtype.category == 0 for x in given):
+        return None
+    if not out.dtype.is_complex or any(x.dtype is not d for x, d in zip(operands, types)):
+        return None
+    attributes = {k: _real(v) if v.__class__ is DType else v for k, v in attributes.items()}
+    *operands, out = [_parts(x) for x in given]
+    *outer, (size, _) = loops_over(operands, out)
+    if size == 2 and prod(n for n, _ in outer) > _MOST_PAIRS:
+        return None
+    return attributes, tuple(map(_real, types)), operands, out
+
+
+def _real(dtype):
+    return dtype.to_real() if dtype.is_complex else dtype
+
+
+def _parts(x):
+    """The value as real numbers."""
+    if not x.dtype.is_complex:
+        return x._replace(shape=(*x.shape, 1), strides=(*x.strides, 0))
+    return x._replace(dtype=x.dtype.to_real(), shape=(*x.shape, 2), strides=(*[2 * s for s in x.strides], 1))
