@@ -131,6 +131,10 @@ def _torch_index_select(torch, x, index, axis):
     return x[(slice(None),) * axis + (index,)]
 
 
+def _torch_index_add(torch, x, index, part, axis, merged=None):
+    return x.reshape(merged or x.shape).index_add(axis, index, part).reshape(x.shape)
+
+
 def _torch_box_muller(torch, u, v):
     return torch.sqrt(-2 * torch.log(1 - u)) * torch.cos(2 * torch.pi * v)
 
@@ -171,6 +175,7 @@ SPELLINGS = {
     "gather": lambda torch, x, index, axis: x.gather(axis, index),
     "scatter_add": lambda torch, x, index, part, axis: x.scatter_add(axis, index, part),
     "index_select": _torch_index_select,
+    "index_add": _torch_index_add,
     "index_put": lambda torch, x, index, part, axis, merged: x.index_put((index,), part),
     "within": lambda torch, x, low, high, message: x.clone(),
     "satisfied": lambda torch, x, message: x.clone(),

@@ -350,13 +350,9 @@ index_add = register(
                 {"axis": 1},
             ),
             Sample(
-                (samples.numbers(6, (2, 5, 3)), samples.integers(7, (4,), 0, 10), samples.numbers(8, (4, 3))),
-                {"axis": 0, "merged": (10, 3)},
+                (samples.numbers(6, (2, 3)), np.array([4, 0]), samples.numbers(8, (2,))), {"axis": 0, "merged": (6,)}
             ),
         ],
-        oracle=lambda torch, x, index, part, axis, merged=None: (
-            x.reshape(merged or x.shape).index_add(axis, index, part).reshape(x.shape)
-        ),
     )
 )
 
