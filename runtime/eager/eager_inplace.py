@@ -1,29 +1,36 @@
-"""In-place changes in native code, as gate.py: inplace_eagerly does those that autograd has nothing to do with; of the
-subset (docs/native.md).
+"""In-place changes in native code, as gate.py: inplace_eagerly does them; of the subset (docs/native.md).
 
 The new value is written where the target is, in whatever order its elements lie, if the op's Routine can do that; else
-it is computed as if the op had been called, and then moved there.
+it is computed as if the op had been called, and then moved there. With its history, where gradients are recorded and
+no other tensor shows the memory.
 """
 
-from ...compiler.translate.kinds import I64, Bool, List, Object, Tuple
+from ...compiler.translate.kinds import I64, Bool, Dict, List, Object, Tuple
 from ...compiler.translate.language import METHOD, cast, keep, load_at, native, require
 from ..code.native_kinds import TensorObject, as_long, new_long
-from ..state.modes import watching
-from .eager_call import given, routine_for
+from ..state.modes import inferring, watching
+from .eager_call import computed, given, requiring, routine_for
 from .eager_computing import compute_into, fill_slots, new_values, run_program, run_step
-from .eager_matching import is_contiguous, is_tensor, which_require
-from .eager_nodes import new_storage
+from .eager_matching import is_contiguous, is_tensor, row_of, which_require
+from .eager_nodes import new_storage, record
+from .eager_sums import copy_of
 from .eager_updates import changes_after, count_change, raise_version, require_plain
 from .eager_words import (
+    SAVED,
     ArrayObject,
+    NodeObject,
+    NodeRow,
     Routine,
+    SavedObject,
     StorageObject,
     Words,
+    is_subtype,
     move_memory,
     set_memory,
     thread_number,
     thread_state,
 )
+from .node import Node
 from .owned import MOST_SPREAD
 
 
@@ -40,7 +47,10 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
     modes = words.modes
     default_dtype = keep(modes.get("default_dtype", words.default_dtype))
     if modes.get("grad_enabled", words.grad_enabled) is not False:
-        require(cast(TensorObject, target)._requires_grad is False and which_require(operands) == 0)
+        required = which_require(operands)
+        if required != 0:
+            return changed_with_history(words, op, target, operands, attributes, default_dtype)
+        require(cast(TensorObject, target)._requires_grad is False)
         require_no_history_lost(cast(TensorObject, target))
     # Before anything is looked at, because making one may run code that changes it.
     give_storage(words, cast(TensorObject, target))
@@ -80,6 +90,78 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
     count_change(storage, counted)
     words.calls_taken += 1
     return True
+
+
+@native()
+def changed_with_history(
+    words: Words, op: Object, target: Object, operands: Tuple, attributes: Dict, default_dtype: Object
+) -> Object:
+    """The same where gradients flow to operands. Whatever is made may run code that changes the target, so all that it
+    must be is asked when there is nothing left to make."""
+    changed = keep(cast(TensorObject, target))
+    require(len(cast(List, inferring)) == 0)
+    give_storage(words, changed)
+    routine = routine_for(words, op, default_dtype, operands, given(attributes))
+    row = cast(NodeRow, routine.nodes[row_of(requiring(words, routine, operands), len(operands))])
+    require(row.is_known and row.makes_node and not routine.is_view and not routine.only_changes)
+    require(changed._data is not None and is_contiguous(cast(ArrayObject, changed._data)))
+    out = computed(words, routine, operands)
+    record(words, routine, row, operands, out)
+    keep_old_value(words, row, changed, operands, cast(NodeObject, out._node))
+    require_alone(words, changed)
+    array = keep(cast(ArrayObject, changed._data))
+    storage = keep(cast(StorageObject, changed._storage))
+    require(is_result_of(routine, array) and is_contiguous(array))
+    counted = changes_after(storage)
+    version = new_long(as_long(storage.version) + 1)
+    node = keep(cast(NodeObject, out._node))
+    move_memory(array.data, cast(ArrayObject, out._data).data, routine.n_bytes)
+    storage.version = version
+    count_change(storage, counted)
+    if row.reads_out:
+        # The saved output is the memory just written.
+        saved = cast(SavedObject, node.out)
+        shown = cast(TensorObject, saved.tensor)
+        shown._data = array
+        shown._storage = storage
+        saved.version = version
+    changed._node = node
+    changed._requires_grad = True
+    words.calls_taken += 1
+    return True
+
+
+@native()
+def keep_old_value(words: Words, row: NodeRow, target: TensorObject, operands: Tuple, node: NodeObject):
+    """A derivative that reads the target means its value before the change: a copy, with the history it has."""
+    reads = False
+    for k in range(len(operands)):
+        reads = reads or (operands[k] is target and row.kept[k] == SAVED)
+    if reads:
+        kept = keep(cast(Tuple, node.operands))
+        old = copy_of(words, target)
+        old._node = target._node
+        old._requires_grad = target._requires_grad
+        for k in range(len(operands)):
+            if operands[k] is target and row.kept[k] == SAVED:
+                saved = cast(SavedObject, kept[k])
+                saved.tensor = old
+                saved.version = words.zero
+
+
+@native()
+def require_alone(words: Words, target: TensorObject):
+    """That no other tensor shows the memory, and what has been computed is the only history to change."""
+    require(target._data is not None and target._storage is not None)
+    require(target._base is None and target._is_apart is None and target._frame is None)
+    require_plain(target)
+    require(cast(StorageObject, target._storage).sharers is None)
+    before = target._node
+    if before is None:
+        # A leaf with gradients is not to be changed.
+        require(target._requires_grad is False)
+    else:
+        require(is_subtype(type(before), Node) != 0 and cast(NodeObject, before).retained is None)
 
 
 @native()
