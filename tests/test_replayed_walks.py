@@ -6,6 +6,7 @@ from compiled_twin import assert_same, error_of, leaf, twin
 import weft
 from weft import nn
 from weft.autograd import grad
+from weft.utils.checkpoint import checkpoint
 
 N_CALLS, ODD_CALLS = 11, (6, 9)
 
@@ -274,3 +275,84 @@ def test_such_calls_are_replayed():
     for _ in range(8):
         step(weft.randn(5, 2))
     assert step.breaks == () and step.recordings[0].not_replayed is None
+
+
+class Scaled(weft.autograd.Function):
+    """One whose backward is the user's Python, which no program has."""
+
+    @staticmethod
+    def forward(ctx, x, by):
+        ctx.save_for_backward(x)
+        ctx.by = by
+        return x.tanh() * by
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        seen = x.sum().item()
+        return g * (1 - x.tanh().square()) * ctx.by * (1.0 if seen < 1e9 else 0.0), None
+
+
+def noisy(net, optimizer, x, rate):
+    optimizer.zero_grad()
+    loss = Scaled.apply(net(x + weft.randn_like(x)), 2.0).square().mean() * rate
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def dropped(net, optimizer, x, rate):
+    optimizer.zero_grad()
+    h = nn.functional.dropout(net(x), 0.3)
+    h.register_hook(lambda g: g * 0.5)
+    loss = (Scaled.apply(h, 0.5) * rate).sum()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def penalised(net, optimizer, x, rate):
+    """A step of an optimizer before the second backward, as in a GAN."""
+    optimizer.zero_grad()
+    net(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    x = (x + 0.1 * weft.rand(x.shape)).requires_grad_()
+    (slope,) = grad(net(x).sum(), x, create_graph=True)
+    loss = (slope.norm(dim=1) - 1.0).square().mean() * rate
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def recomputed(net, optimizer, x, rate):
+    """Draws in the pass itself."""
+    optimizer.zero_grad()
+    h = checkpoint(lambda x: nn.functional.dropout(net(x), 0.3) * rate, x.requires_grad_(), use_reentrant=False)
+    loss = Scaled.apply(h, 0.5).square().sum()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+@pytest.mark.parametrize("step", [noisy, dropped, penalised, recomputed])
+def test_backward_through_python_after_draws_and_updates(step, kind):
+    """Numbers that differ in every call came before such a pass: it was followed step by step for ever."""
+    followed = []
+
+    def scenario(compile):
+        net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        optimizer, x = getattr(weft.optim, kind)(net.parameters(), lr=0.05), weft.randn(5, 3)
+        f = compile(step)
+        for k in range(16):
+            # The rate is a number that derivatives use again: it changes twice.
+            yield f(net, optimizer, x.clone(), 0.5 if k < 9 else 0.25 if k < 12 else 0.5)
+            if k == 12:
+                optimizer.param_groups[0]["lr"] = 0.02
+        yield list(net.parameters())
+        if hasattr(f, "recordings"):
+            followed.append(sum(r.n_followed for r in f.recordings))
+
+    assert_same(scenario)
+    assert len(followed) == 1 and followed[0] <= 12

@@ -3,11 +3,12 @@
 
 from operator import is_
 
+from ...compiler.ops.random import uniform
 from ..eager import engine
 from ..eager.frame_walks import Kind, flags_of
 from ..eager.node import AccumulateGrad, edge_of
 from ..eager.owned import is_owned
-from ..programs.recording import BACKWARD, GRADIENTS
+from ..programs.recording import BACKWARD, GRADIENTS, UPDATE
 from ..record.frame_autograd import accumulate_all
 from ..state.attributes import same
 from ..state.exposure import has_exposed
@@ -18,17 +19,18 @@ from .usual_hooks import go_on_in_frame
 
 
 class WalkAgain:
-    """A pass that begins at an entry. end: the position after it. before: the run-time numbers met until then, which
-    those that the pass itself adds may depend on. pieces: of what lies between meetings, (the position after it, the
-    numbers it adds, (view, base) numbers); ends: the positions after the meetings; steps_only: of which pieces there is
-    no more to do than to go to their end; waiting: numbers of the cotangents that have arrived at other nodes then;
-    quiet: whether nothing was recorded at a meeting, which is a leaf's."""
+    """A pass that begins at an entry. end: the position after it. n_before: how many run-time numbers were met until
+    then; before: (place among them, number) of those on which numbers that the pass itself adds may depend. pieces: of
+    what lies between meetings, (the position after it, the numbers it adds, (view, base) numbers); ends: the positions
+    after the meetings; steps_only: of which pieces there is no more to do than to go to their end; waiting: numbers of
+    the cotangents that have arrived at other nodes then; quiet: whether nothing was recorded at a meeting, which is a
+    leaf's."""
 
-    __slots__ = ("walk", "end", "before", "pieces", "ends", "steps_only", "waiting", "quiet")
+    __slots__ = ("walk", "end", "n_before", "before", "pieces", "ends", "steps_only", "waiting", "quiet")
 
     def __init__(self, frame, entries, walk):
         first, last = walk.n_numbers
-        self.walk, self.before = walk, frame.numbers[:first]
+        self.walk, self.n_before = walk, first
         begin, self.pieces, self.ends = _position(entries, walk.depth), [], []
         position, number = begin, first
         for meeting in (*walk.meetings, None):
@@ -39,6 +41,8 @@ class WalkAgain:
                 position, number = _position(entries, meeting.end[0]), meeting.end[1]
                 self.ends.append((position, number))
         self.end = end
+        adds = any(numbers for _, numbers, _ in self.pieces)
+        self.before = _used_again(entries, begin, end, frame.numbers[:first]) if adds else ()
         self.steps_only = [bool(walk.meetings) and not numbers and not views for _, numbers, views in self.pieces]
         self.waiting = [_waiting(meeting) for meeting in walk.meetings]
         self.quiet = [_is_quiet(meeting) for meeting in walk.meetings]
@@ -62,9 +66,9 @@ class WalkAgain:
             inputs = [x for x in operands if x is not None]
             if any(leaf._grad is not None for leaf in leaves) or any(map(may_be_watched, (*leaves, *inputs))):
                 return False
-        if len(call.numbers) != len(self.before):
+        if len(call.numbers) != self.n_before:
             return False
-        return all(map(is_, call.numbers, self.before)) or all(map(same, call.numbers, self.before))
+        return all(call.numbers[k] is x or same(call.numbers[k], x) for k, x in self.before)
 
     def give_gradients(self, call):
         """All leaves get their first one."""
@@ -76,6 +80,18 @@ class WalkAgain:
 
     def results(self, call):
         return [call.tensors[k] if k >= 0 else None for k in self.walk.results]
+
+
+def _used_again(entries, begin, end, numbers):
+    """(place, number) of the numbers before a pass that its own may depend on. What a draw is made of is used again by
+    draws alone, and what an update has by nobody: both differ in every call."""
+    if any(entry.op is uniform for entry in entries[begin:end]):
+        return list(enumerate(numbers))
+    apart = set()
+    for entry in entries[:begin]:
+        if entry.op is uniform or entry.op is UPDATE:
+            apart.update(range(entry.step.first_number, entry.step.numbers_count()))
+    return [(k, x) for k, x in enumerate(numbers) if k not in apart]
 
 
 def _waiting(meeting):
