@@ -31,14 +31,14 @@ class OpenBuilder(Builder):
         if isinstance(value, Extent) and dtype is int64:
             held = np.zeros((), np.int64)
             self.written.append((kernels.address_of(held), value))
-            self.values[number] = self._held(held, int64)
+            self.values[number] = self.hold(held, int64)
             return
         numerator, extent = (value.numerator, value.divisor) if isinstance(value, Ratio) else (None, value)
         if dtype not in (float32, float64) or is_open(numerator):
             raise NoSteps("a number that the call tells, of another type")
         held = np.zeros((), np.float64)
         self.constants_of_call.append((kernels.address_of(held), numerator, extent))
-        self.values[number] = self.converted(self._held(held, float64), dtype)
+        self.values[number] = self.converted(self.hold(held, float64), dtype)
 
     def place_all(self, but=()):
         """Values that are not there at once share parts of the scratch memory, all of one length."""
