@@ -280,8 +280,7 @@ class Builder:
         return self.emit(I1, f"call i1 @{full}({mask})")
 
     def lane_mask(self, index, stop, lanes):
-        """Lane k is set where index + k < stop (i64 scalars). Compared in i32, which AVX2 needs fewer instructions for,
-        rows of 64-bit elements whose extents are known at run time got wrong sums there (test_small_matrices.py)."""
+        """Lane k is set where index + k < stop (i64 scalars). In i32 AVX2 gave wrong sums (test_small_matrices.py)."""
         t = Type("i64", lanes)
         remaining = self.splat(self.sub(self.i64(stop), self.i64(index)), lanes)
         return self.cmp("lt", self.iota(t), remaining)
