@@ -262,6 +262,32 @@ def test_a_node_of_such_a_call_is_like_others():
     np.testing.assert_allclose(second.detach().numpy()[:11], 6 * rows.detach().numpy()[:11], rtol=1e-5)
 
 
+OF_WHAT_THEY_SAVE = {
+    "result": lambda x: x.exp(),
+    "result and operand": lambda x: x.pow(0.5),
+    "operand": lambda x: x.sin(),
+    "operands": lambda x: x * (x + 1),
+    "result of several dimensions": lambda x: x.softmax(0),
+    "positions": lambda x: x.max(0).values,
+    "a condition": lambda x: weft.where(x > 0.5, x, x * x),
+}
+
+
+@pytest.mark.parametrize("name", OF_WHAT_THEY_SAVE)
+def test_none_of_many_sizes_runs_a_second_time(name):
+    """Nodes that Python has run are asked when native code knows their derivative by now."""
+    kept = []
+    for n in range(2, 30):
+        x = weft.linspace(0.1, 1, n, requires_grad=True)
+        loss = OF_WHAT_THEY_SAVE[name](x).sum()
+        loss.backward()
+        kept.append((x, x.grad.tolist(), loss))
+    for x, before, loss in kept:
+        with pytest.raises(RuntimeError, match="second time"):
+            loss.backward()
+        assert x.grad.tolist() == before
+
+
 # --- what native code must not suppose --------------------------------------------------------------------------------
 @pytest.fixture
 def composite():

@@ -187,6 +187,9 @@ def derivative_for(words: Words, x: Object, pending: Dict) -> Object:
     if slots is None:
         return None
     node = cast(NodeObject, x)
+    # What a node has dropped shows in none of its other fields, if its derivative reads its result alone.
+    if node.released is not False:
+        return None
     if node.hooks is not None or node.pre_hooks is not None or node.retained is not None:
         return None
     if node.recording is None:

@@ -294,7 +294,7 @@ class Node(BaseNode):
                 self.operands = tuple([x if y is None else y for x, y in zip(self.operands, recording.released)])
             else:
                 self.operands = recording.released
-            self.recording = self.out = None
+            self.recording = self.sizes = self.out = None
 
 
 def class_of(op, attributes, operands):
