@@ -23,6 +23,7 @@ from ...compiler.translate.language import (
 from ..code.native_kinds import TensorObject, as_long, call_with, get_attribute
 from ..state.tensor import Tensor
 from .eager_deriving import derive, derive_open
+from .eager_histories import is_of_place, run_place, runs_here
 from .eager_matching import fits, is_array, lies_as, n_elements
 from .eager_nodes import new_shape
 from .eager_open import has_sizes
@@ -90,6 +91,9 @@ def sweep(
                     pass_on(words, node, cast(List, results), pending, waiting, leaves, reach, add_in_python)
                 else:
                     call_with(take_one, (), None)
+            elif plain and is_of_place(node) and runs_here(words, node, arrived_at(node, pending)):
+                results = run_place(words, node, arrived_at(node, pending))
+                pass_on(words, node, results, pending, waiting, leaves, reach, add_in_python)
             elif plain and is_plain_function(node):
                 arrived = pending.get(node)
                 require(arrived is not None)
@@ -101,6 +105,13 @@ def sweep(
                 derivative = cast(Derivative, cast(WordsObject, held).data)
                 run_node(words, derivative, node, pending, waiting, leaves, reach, retain_graph, add_in_python)
     return None
+
+
+@native(inline=True)
+def arrived_at(node: Object, pending: Dict) -> List:
+    slots = pending.get(node)
+    require(slots is not None)
+    return cast(List, slots)
 
 
 @native()
@@ -421,14 +432,14 @@ _STANDS_FOR, _N_OUTPUTS = "stands_for", "n_outputs"
 
 @native()
 def is_node(x: Object) -> Bool:
-    """Of an op, or of a user's Function."""
-    return is_subtype(type(x), Node) != 0 or is_subtype(type(x), FunctionNode) != 0
+    """Of an op, of a part, or of a user's Function."""
+    return is_subtype(type(x), Node) != 0 or is_of_place(x) or is_subtype(type(x), FunctionNode) != 0
 
 
 @native()
 def has_one_output(x: Object) -> Bool:
     """Of a node of an op or a Function, whose place in the order nobody has changed."""
-    if is_subtype(type(x), Node) != 0:
+    if is_subtype(type(x), Node) != 0 or is_of_place(x):
         return type(cast(NodeObject, x).sequence) is int
     if is_subtype(type(x), FunctionNode) == 0:
         return False
@@ -438,7 +449,7 @@ def has_one_output(x: Object) -> Bool:
 
 @native()
 def can_be_summed(words: Words, target: Object, arrived: List, cotangent: Object) -> Bool:
-    if type(target) is not AccumulateGrad and is_subtype(type(target), Node) == 0:
+    if type(target) is not AccumulateGrad and is_subtype(type(target), Node) == 0 and not is_of_place(target):
         return False
     return can_be_added(words, arrived[0], cotangent)
 

@@ -1,8 +1,8 @@
 """In-place changes in native code, as gate.py: inplace_eagerly does them; of the subset (docs/native.md).
 
 The new value is written where the target is, in whatever order its elements lie, if the op's Routine can do that; else
-it is computed as if the op had been called, and then moved there. With its history, where gradients are recorded and
-no other tensor shows the memory.
+it is computed as if the op had been called, and then moved there. Where gradients are recorded, with the histories that
+the target and whatever shows its memory have from then on (eager_histories.py).
 """
 
 from ...compiler.translate.kinds import I64, Bool, Dict, List, Object, Tuple
@@ -11,6 +11,7 @@ from ..code.native_kinds import TensorObject, as_long, new_long
 from ..state.modes import inferring, watching
 from .eager_call import computed, given, requiring, routine_for
 from .eager_computing import compute_into, fill_slots, new_values, run_program, run_step
+from .eager_histories import new_histories, require_current, require_may_change, set_histories
 from .eager_matching import is_contiguous, is_tensor, row_of, which_require
 from .eager_nodes import new_storage, record
 from .eager_sums import copy_of
@@ -24,13 +25,11 @@ from .eager_words import (
     SavedObject,
     StorageObject,
     Words,
-    is_subtype,
     move_memory,
     set_memory,
     thread_number,
     thread_state,
 )
-from .node import Node
 from .owned import MOST_SPREAD
 
 
@@ -47,10 +46,8 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
     modes = words.modes
     default_dtype = keep(modes.get("default_dtype", words.default_dtype))
     if modes.get("grad_enabled", words.grad_enabled) is not False:
-        required = which_require(operands)
-        if required != 0:
+        if which_require(operands) != 0 or cast(TensorObject, target)._requires_grad is not False:
             return changed_with_history(words, op, target, operands, attributes, default_dtype)
-        require(cast(TensorObject, target)._requires_grad is False)
         require_no_history_lost(cast(TensorObject, target))
     # Before anything is looked at, because making one may run code that changes it.
     give_storage(words, cast(TensorObject, target))
@@ -96,37 +93,47 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
 def changed_with_history(
     words: Words, op: Object, target: Object, operands: Tuple, attributes: Dict, default_dtype: Object
 ) -> Object:
-    """The same where gradients flow to operands. Whatever is made may run code that changes the target, so all that it
-    must be is asked when there is nothing left to make."""
+    """The same where gradients flow to operands, or to what the target was. Whatever is made may run code that changes
+    the target, so all that it must be is asked when there is nothing left to make."""
     changed = keep(cast(TensorObject, target))
     require(len(cast(List, inferring)) == 0)
     give_storage(words, changed)
     routine = routine_for(words, op, default_dtype, operands, given(attributes))
+    required = which_require(operands)
     row = cast(NodeRow, routine.nodes[row_of(requiring(words, routine, operands), len(operands))])
-    require(row.is_known and row.makes_node and not routine.is_view and not routine.only_changes)
-    require(changed._data is not None and is_contiguous(cast(ArrayObject, changed._data)))
+    require(row.is_known and row.makes_node == (required != 0) and not routine.is_view and not routine.only_changes)
+    require(changed._data is not None)
+    require_may_change(changed, required != 0)
     out = computed(words, routine, operands)
-    record(words, routine, row, operands, out)
-    keep_old_value(words, row, changed, operands, cast(NodeObject, out._node))
-    require_alone(words, changed)
+    if required != 0:
+        record(words, routine, row, operands, out)
+        keep_old_value(words, row, changed, operands, cast(NodeObject, out._node))
+    made = keep(out._node)
+    histories = new_histories(words, changed, made)
+    counted = changes_after(keep(cast(StorageObject, changed._storage)))
+    version = new_long(as_long(cast(StorageObject, changed._storage).version) + 1)
+    require(changed._data is not None and changed._storage is not None)
+    require_may_change(changed, required != 0)
+    require_current(changed, histories)
+    require_plain(changed)
     array = keep(cast(ArrayObject, changed._data))
     storage = keep(cast(StorageObject, changed._storage))
-    require(is_result_of(routine, array) and is_contiguous(array))
-    counted = changes_after(storage)
-    version = new_long(as_long(storage.version) + 1)
-    node = keep(cast(NodeObject, out._node))
-    move_memory(array.data, cast(ArrayObject, out._data).data, routine.n_bytes)
+    fits = is_result_of(routine, array)
+    require(fits or is_one_of(routine, array))
+    if fits and is_contiguous(array):
+        move_memory(array.data, cast(ArrayObject, out._data).data, routine.n_bytes)
+    else:
+        require(words.copy_into(array, out._data) == 0)
     storage.version = version
     count_change(storage, counted)
-    if row.reads_out:
+    if required != 0 and row.reads_out:
         # The saved output is the memory just written.
-        saved = cast(SavedObject, node.out)
+        saved = cast(SavedObject, cast(NodeObject, made).out)
         shown = cast(TensorObject, saved.tensor)
         shown._data = array
         shown._storage = storage
         saved.version = version
-    changed._node = node
-    changed._requires_grad = True
+    set_histories(histories)
     words.calls_taken += 1
     return True
 
@@ -147,21 +154,6 @@ def keep_old_value(words: Words, row: NodeRow, target: TensorObject, operands: T
                 saved = cast(SavedObject, kept[k])
                 saved.tensor = old
                 saved.version = words.zero
-
-
-@native()
-def require_alone(words: Words, target: TensorObject):
-    """That no other tensor shows the memory, and what has been computed is the only history to change."""
-    require(target._data is not None and target._storage is not None)
-    require(target._base is None and target._is_apart is None and target._frame is None)
-    require_plain(target)
-    require(cast(StorageObject, target._storage).sharers is None)
-    before = target._node
-    if before is None:
-        # A leaf with gradients is not to be changed.
-        require(target._requires_grad is False)
-    else:
-        require(is_subtype(type(before), Node) != 0 and cast(NodeObject, before).retained is None)
 
 
 @native()

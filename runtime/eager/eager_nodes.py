@@ -28,6 +28,7 @@ from .eager_words import (
     weak_target,
 )
 from .node import AccumulateGrad, Node, Saved, edge_of
+from .rebase import AsStridedBackward0, CopySlices
 from .saved import Shape
 
 
@@ -68,7 +69,7 @@ def new_edges(words: Words, row: NodeRow, operands: Tuple) -> Tuple:
 @native()
 def new_edge(words: Words, x: TensorObject) -> Object:
     before = x._node
-    if is_subtype(type(before), Node) != 0:
+    if is_subtype(type(before), Node) != 0 or type(before) is CopySlices or type(before) is AsStridedBackward0:
         return (before, words.zero)
     accumulator = keep(x._accumulator)
     if before is None and x._frame is None:

@@ -36,6 +36,8 @@ from ..state.storage import Storage
 from .function_node import FunctionNode
 from .node import AccumulateGrad, Node, Recording, Saved
 from .open_nodes import Hole, OpenDerivative
+from .rebase import CopySlices
+from .rebase import Place as PlaceInBase
 from .saved import Shape
 
 N_PLANS = 1 << 14  # places in the table of plans
@@ -72,10 +74,16 @@ NODE_FIELDS = (
     "edges", "sequence", "hooks", "pre_hooks", "retained", "op", "attributes", "operands", "out", "meta", "released",
     "recording", "sizes",
 )  # fmt: skip
+PLACE_NODE_FIELDS = "edges", "sequence", "hooks", "pre_hooks", "retained", "place"
+PLACE_FIELDS = "shape", "strides", "offset", "base_shape", "base_strides", "dtype"
 FUNCTION_FIELDS = "edges", "sequence", "hooks", "pre_hooks", "retained", "n_outputs"
 LEAF_FIELDS = ("edges", "sequence", "hooks", "pre_hooks", "retained", "variable", "post_hooks")
 NodeObject = ObjectKind("Node", Node, {name: (f"node_{name}", Object) for name in NODE_FIELDS})
 FunctionObject = ObjectKind("Function", FunctionNode, {name: (f"function_{name}", Object) for name in FUNCTION_FIELDS})
+PlaceNodeObject = ObjectKind(
+    "PlaceNode", CopySlices, {name: (f"place_node_{name}", Object) for name in PLACE_NODE_FIELDS}
+)
+PlaceObject = ObjectKind("Place", PlaceInBase, {name: (f"place_{name}", Object) for name in PLACE_FIELDS})
 LeafObject = ObjectKind("Leaf", AccumulateGrad, {name: (f"leaf_{name}", Object) for name in LEAF_FIELDS})
 RecordingObject = ObjectKind("Recording", Recording, {"native": ("recording_native", Object)})
 WordsObject = ObjectKind("ArrayOfWords", np.ndarray, {"data": ("array_data", Address)})

@@ -344,7 +344,7 @@ def _of_leaf(target):
     return "a view of a leaf Variable that requires grad is being used in an in-place operation."
 
 
-_PARTS = {"UnbindBackward0", "SplitBackward0", "SplitWithSizesBackward0"}
+PARTS = "UnbindBackward0", "SplitBackward0", "SplitWithSizesBackward0"
 
 
 def _check_part(target):
@@ -352,7 +352,7 @@ def _check_part(target):
     node = target.grad_fn  # in a compiled call, asking for the edge would be one for its nodes
     index = shown(edge_of(target))[1] if node is not None and node.views else 0
     while node is not None:
-        if type(node).__name__ in _PARTS or index in node.views and node.n_outputs > 1:
+        if type(node).__name__ in PARTS or index in node.views and node.n_outputs > 1:
             raise RuntimeError(
                 f"{_made(target)} is a view and is being modified inplace. This view is the output of a "
                 "function that returns multiple views. Such functions do not allow the output views to be modified "
@@ -382,7 +382,7 @@ def _made(target):
     """What made a tensor, without what makes its name the name of a node."""
     node, index = shown(edge_of(target))
     output = f"Output {index}"
-    if type(node).__name__ in _PARTS:
+    if type(node).__name__ in PARTS:
         # Nodes of compiled calls do not say which part it is.
         index = node.attributes.get("index") if isinstance(node, Node) else None
         output = "An output" if index is None else f"Output {index}"
