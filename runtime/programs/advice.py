@@ -29,10 +29,11 @@ _ADVICE = [
     ("custom autograd.Function", "return a new value that forward has computed with ops, and change no input"),
     ("weft.tensor(array) is a copy", "make the tensor with weft.tensor(array), once, outside the function"),
     (
-        "whose memory another living tensor",
-        "keep copies, as in {k: v.clone() for k, v in model.state_dict().items()}, not what shows the same memory: a "
-        "state_dict(), x.detach() and x.data that are kept are other names of the same tensor",
+        "whose memory a NumPy array or another tensor",
+        "keep copies of arrays, x.numpy().copy(), and work on one of several tensors that show the same memory: "
+        "x.detach() and x.data are other names of x",
     ),
+    ("an update reads or writes memory that a NumPy array shares", "keep a copy: p.detach().numpy().copy()"),
     (
         "memory that another tensor of the call shares",
         "work on one of the two, or on a copy: x.clone()",

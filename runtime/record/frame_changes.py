@@ -1,8 +1,9 @@
 """In-place changes inside a compiled call, kept functional: the target holds a new value from then on.
 
 A tensor from outside gets its new value into its own memory when the program ends, so a call happens whole or not at
-all. Where another living tensor sees the memory (views, shared arrays) nothing of this is proven, and the change runs
-eagerly, with the reason noted for `explain`.
+all. Other tensors that show that memory (a state_dict() that is kept, p.data) may live, as long as the call has not met
+them: whoever reads one has the program run before. Where the call knows them, or an array shows the memory, nothing of
+this is proven, and the change runs eagerly, with the reason noted for `explain`.
 """
 
 from typing import NamedTuple
@@ -39,13 +40,16 @@ def apply_inplace(frame, op, target, operands, attributes):
     depth = frame.step.depth
     op, operands, attributes = at_any_place(frame, op, operands, attributes)
     vid, base, shown, numbers = frame.identify(target), target, (), ()
-    reason = OTHER_DEFAULT if frame.default_dtype is not state.default_dtype else alias_reason(frame, target, vid)
+    flows = state.grad_enabled and any(isinstance(x, Tensor) and x._requires_grad for x in operands)
+    reason = (
+        OTHER_DEFAULT if frame.default_dtype is not state.default_dtype else alias_reason(frame, target, vid, (), flows)
+    )
     if reason is not None and reason is not OTHER_DEFAULT:
         through = frame_through.changed_through(frame, target, vid, operands)
         if through is not None:
             whole, names = through
             numbers = tuple([x._vid for x in names])
-            if alias_reason(frame, whole, frame.roots.get(vid, vid), numbers) is None:
+            if alias_reason(frame, whole, frame.roots.get(vid, vid), numbers, flows) is None:
                 base, shown, reason = whole, names, None
     if reason is not None:
         return _inplace_eagerly(frame, reason, target, inplace_eagerly, op, target, operands, attributes)
@@ -211,9 +215,23 @@ def _seen_by(frame, target):
     return vids, same
 
 
-def alias_reason(frame, target, vid, shown=()):
+def may_be_seen_later(frame, target):
+    """Whether others may show the memory of a target that the change gives no history: those outside of the call, which
+    show what is in memory when they are read. That of a tensor from outside is written by the call's program, and
+    whoever reads one of these before has it run (Watched.as_changed)."""
+    vid = frame.bound.get(id(target))
+    if vid is None or target.has_history or not target._storage.others_are_at_rest(target):
+        return False
+    home = frame.homes.get(id(target))
+    array = target._data if home is None else home[1]
+    # One that has come into the call is read by what is pending, perhaps.
+    neighbours = frame.owners[owner_of(array)]
+    return sum(np.may_share_memory(frame.arrays[v], array) for v in neighbours) == 1
+
+
+def alias_reason(frame, target, vid, shown=(), flows=True):
     """Why changing the target in place must run eagerly: other living tensors see its memory, besides those of the
-    values `shown`. Else None."""
+    values `shown`, and those that may if no gradients flow into the change. Else None."""
     if frame.views:
         others = group(frame, vid).difference(shown, (vid,))
         if living(frame, [other for other in others if frame_through.is_alive(frame, other)]):
@@ -225,8 +243,9 @@ def alias_reason(frame, target, vid, shown=()):
     if not state.grad_enabled and target.has_history:
         return "in-place change under no_grad of a tensor that has a history"
     storage = target._storage
-    if storage is not None and storage.sharers is not None and not storage.only_shared_by(target):
-        return "in-place change of a tensor whose memory another living tensor or a NumPy array shares"
+    is_shared = storage is not None and storage.sharers is not None and not storage.only_shared_by(target)
+    if is_shared and (flows or not may_be_seen_later(frame, target)):
+        return "in-place change of a tensor whose memory a NumPy array or another tensor of the call shares"
     if target._frame is frame or id(target) in frame.homes:
         return None
     array = frame.arrays[vid]
@@ -239,6 +258,14 @@ def alias_reason(frame, target, vid, shown=()):
     return None
 
 
+def tell_others(target):
+    """Before a change of memory that others show too: finished calls that will read it are told, if not all of these
+    have its version."""
+    storage = target._storage
+    if storage is not None and storage.changes is not None and storage.sharers is not None:
+        target.tell_readers()
+
+
 def is_borrowed(array):
     """Whether the array is a view of another one that the user still holds (from_numpy), or may not be written to."""
     return not array.flags.writeable or type(array.base) is np.ndarray and is_base_held(array)
@@ -249,6 +276,8 @@ def assign(frame, target, new, meta, is_silent=False):
     says so, unless the change is silent (frame_through.py)."""
     if is_silent and target._data is not None:
         frame_through.tell(target)
+    elif target._data is not None:
+        tell_others(target)
     if target._frame is frame:
         old = target._vid
         if old in made_leaves(frame.step):

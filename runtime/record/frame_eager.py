@@ -16,6 +16,7 @@ from ..state.modes import frame_hidden, no_grad, state
 from ..state.tensor import Tensor
 from .frame_autograd import make_nodes
 from .linked import link_for
+from .onlooker import shown_homes
 
 # Why an op is the same at a place that is a number of its own, given to the program.
 PICKED = "picked"
@@ -93,7 +94,7 @@ def _varied(frame, op, shape, attributes):
 
 def _is_there(frame, x):
     """Whether a tensor is in memory, and of no history: then a part of it is a tensor like those from outside."""
-    return x._data is not None and x._frame is None and id(x) not in frame.homes and not has_history((x,))
+    return x._data is not None and x._frame is None and not are_pending(frame, (x,)) and not has_history((x,))
 
 
 def _is_elsewhere(frame, op, attributes):
@@ -213,7 +214,9 @@ def has_history(operands):
 def are_pending(frame, operands):
     """Whether an operand is to be computed, or to be written into its memory."""
     tensors, homes = [x for x in operands if isinstance(x, Tensor)], frame.homes
-    return True in [x._data is None or id(x) in homes for x in tensors]
+    if not homes:
+        return True in [x._data is None for x in tensors]
+    return any(x._data is None or id(x) in homes or shown_homes(x, homes) for x in tensors)
 
 
 def _outside(frame, reason, line, function, *args):

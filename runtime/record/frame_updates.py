@@ -24,7 +24,7 @@ from ..state.attributes import refusal
 from ..state.exposure import has_exposed
 from ..state.modes import state
 from ..state.references import held
-from .frame_changes import after_change, alias_reason, assign, before_change, is_borrowed
+from .frame_changes import after_change, alias_reason, assign, before_change, is_borrowed, tell_others
 from .frame_views import living
 
 # What a rule raises that does not fit its rows, or that reads values. Not every exception: those that signal handlers
@@ -250,12 +250,17 @@ class UsualUpdate:
         return not living(frame, held(frame.tensors, self.views))
 
     def is_alone(self):
-        """Whether nothing living shares the targets' memory."""
-        return all(s.sharers is None or s.only_shared_by(t) for s, t in zip(self.storages, self.targets))
+        """Whether nothing living shares the targets' memory, or shows it later only (frame_changes.py:
+        may_be_seen_later)."""
+        return all(
+            s.sharers is None or s.only_shared_by(t) or s.others_are_at_rest(t)
+            for s, t in zip(self.storages, self.targets)
+        )
 
     def bump_versions(self):
-        for storage in self.storages:
-            storage.version += 1
+        for target in self.targets:
+            tell_others(target)
+            target.bump_version()
 
 
 def _views_of(frame, numbers):
@@ -279,7 +284,8 @@ def _update_reason(frame, step, rows):
                 alone = len(owners[owner_of(data)]) == 1
                 if alone and (storage is None or storage.sharers is None):
                     continue
-            reason = alias_reason(frame, x, x._vid if x._frame is frame else frame.bound[id(x)])
+            vid, flows = x._vid if x._frame is frame else frame.bound[id(x)], state.grad_enabled
+            reason = alias_reason(frame, x, vid, flows=flows)
             if reason is not None:
                 return reason
     return None

@@ -15,9 +15,12 @@ A handler that interrupts the user's own code, and not weft, is simply part of t
 import time
 from functools import wraps
 
+import numpy as np
+
 from ..eager.gate import apply_eagerly, inplace_eagerly
 from ..eager.node import BaseNode, named
 from ..eager.update import update_eagerly
+from ..state.aligned import address_of
 from ..state.exposure import Copies
 from ..state.modes import state
 from .apart import value_apart, value_from_afar
@@ -50,6 +53,30 @@ def door(method):
     return entered
 
 
+def shown_homes(tensor, homes):
+    """Those of the homes (frame.py) that another tensor, in memory, shows something of."""
+    data, storage = tensor._data, tensor._storage
+    if data is None or storage is None or storage.sharers is None:
+        return []
+    return [one for one in homes.values() if np.may_share_memory(one[1], data)]
+
+
+def _with_changes(array, changed):
+    """A copy of an array as it will be when memory that it shows something of holds other values: (memory, values)."""
+    arrays = [array, *(memory for memory, _ in changed)]
+    bounds = [np.lib.array_utils.byte_bounds(one) for one in arrays]
+    low, high = min(first for first, _ in bounds), max(last for _, last in bounds)
+    copy = np.empty(high - low, np.uint8)
+
+    def placed(one):
+        return np.ndarray(one.shape, one.dtype, copy.data, address_of(one) - low, one.strides)
+
+    placed(array)[...] = array
+    for memory, values in changed:
+        placed(memory)[...] = values
+    return placed(array)
+
+
 class Watched(Copies, NothingAgain):
     """What frames have for onlookers.
 
@@ -76,6 +103,19 @@ class Watched(Copies, NothingAgain):
     @property
     def onlooker(self):
         return Onlooker(self if self.built_from is None else self.built_from)
+
+    def as_changed(self, tensor, homes):
+        """The array of a tensor in whose memory the call has changed something that no program has written yet: it does
+        so now. None of other tensors. For onlookers it is a copy that shows what will be there."""
+        if id(tensor) in homes:
+            return self.materialize(tensor)
+        found = shown_homes(tensor, homes)
+        if not found:
+            return None
+        target, home, _ = found[0]
+        if self.materialize(target) is home:
+            return tensor._data
+        return _with_changes(tensor._data, [(memory, self.materialize(one)) for one, memory, _ in found])
 
     def give_up(self):
         """End the call if that has not been done: an exception came between two lines."""

@@ -27,7 +27,7 @@ from ..state.marks import asked_classes, told_of_calls
 from ..state.marks import calls as own_calls
 from ..state.modes import frame_hidden, state
 from ..state.storage import Storage
-from ..state.tensor import Tensor
+from ..state.tensor import Tensor, readers
 from . import native_words
 from .native_layout import NotFound, find_layout, wrapper_base
 from .native_records import (
@@ -130,7 +130,7 @@ def _constants():
         t.ARRAY: np.ndarray, t.MEMORY: Memory, t.BACKWARD: BACKWARD,
         t.GRADIENTS: GRADIENTS, t.STATES: defaultdict, t.RESTORE_STEPS: restore_steps,
         t.STORAGE: Storage, t.FRESH_KIND: Tensor,
-        t.ADD: add, t.NO_ATTRIBUTES: _NO_ATTRIBUTES, t.ASKED: asked_classes,
+        t.ADD: add, t.NO_ATTRIBUTES: _NO_ATTRIBUTES, t.ASKED: asked_classes, t.READERS: readers,
         t.KINDS: bool, t.KINDS + 1: int, t.KINDS + 2: float,
         **dict(zip((t.DICT_NAME, t.MODE_NAME, t.DTYPE_NAME, t.FRAME_NAME, t.PARAMS_NAME, t.STEP_NAME), _NAMES)),
     }  # fmt: skip

@@ -7,7 +7,7 @@ from .native_in_flight import InFlight
 from .native_inputs import enter_fresh
 from .native_ops import operands_at, take_numbers, take_numbers_again
 from .native_text import NULL, Method
-from .native_updates import count_version, require_unshared
+from .native_updates import count_version, require_alone
 
 
 def write(module, layout):
@@ -32,7 +32,7 @@ def _inplace_again(f):
     enter_fresh(f, entry, items, tensors)
     target = _target(f, change, tensors)
     is_made = b.cmp("ne", f.load(change, 8 * t.IS_MADE, I64), b.i64(0))
-    _require_alone(f, change, target, tensors)
+    _require_alone(f, change, target, is_made, tensors)
     with b.when(b.not_(is_made)):
         _require_own_memory(f, change, target)
     take_numbers(f, entry, items, codes, n)
@@ -78,8 +78,8 @@ def _show_again(f, tensors):
     f.advance()
 
 
-def _require_alone(f, change, target, tensors):
-    """Nothing living shares the target's memory. It has a storage, which counts its changes."""
+def _require_alone(f, change, target, is_made, tensors):
+    """Nothing living shares the target's memory that may not. It has a storage, which counts its changes."""
     b, layout, none = f.b, f.layout, f.word(t.NONE)
     group = f.load(change, 8 * t.GROUP)
     with b.loop(0, f.load(change, 8 * t.N_GROUP, I64), 1) as i:
@@ -87,8 +87,7 @@ def _require_alone(f, change, target, tensors):
     with b.when(b.cmp("eq", f.load(target, layout.storage), none)):
         give_storage(f, target)
     storage = f.load(target, layout.storage)
-    f.same(f.load(storage, layout.changes), none)
-    require_unshared(f, storage, target)
+    require_alone(f, storage, target, b.select(is_made, NULL, f.words))
 
 
 def give_storage(f, target):

@@ -9,7 +9,7 @@ from .native_text import NULL, Helper, Method
 
 
 def write(module, layout):
-    for one in (_match_rows, _update, _update_again, _step_again, _count_steps, _drop_gradients):
+    for one in (_alone, _match_rows, _update, _update_again, _step_again, _count_steps, _drop_gradients):
         one(module, layout)
 
 
@@ -148,21 +148,52 @@ def _require_alone(f, entry):
     """Nothing living shares the memory of the targets."""
     storages, views, n = f.load(entry, 8 * t.STORAGES), f.load(entry, 8 * t.DEAD), f.load(entry, 8 * t.N_STORAGES, I64)
     with f.b.loop(0, n, 1) as i:
-        require_unshared(f, f.item(storages, i), f.item(storages, f.b.add(n, i)))
+        require_alone(f, f.item(storages, i), f.item(storages, f.b.add(n, i)), f.words)
     with f.b.loop(0, f.load(entry, 8 * t.N_DEAD, I64), 1) as i:
         f.require(f.is_unshared(f.item(f.tensor_items(), f.item(views, i, I64))))
 
 
-def require_unshared(f, storage, target):
-    """No other living tensor shares the memory of the target (state/storage.py: only_shared_by)."""
-    b, layout, none = f.b, f.layout, f.word(t.NONE)
-    sharers = f.load(storage, layout.sharers)
-    with b.when(b.cmp("ne", sharers, none)):
-        f.require_type(sharers, t.LIST)
-        with b.loop(0, f.load(sharers, layout.size, I64), 1) as i:
-            sharer = f.python("PyWeakref_GetObject", [f.item(f.load(sharers, layout.list_items), i)])
-            f.require(b.or_(b.cmp("eq", sharer, none), b.cmp("eq", sharer, target)))
+def require_alone(f, storage, target, may_be_seen):
+    """No other living tensor shares the memory of the target; or those that do are at rest, if they may (not null)."""
+    with f.b.when(f.b.cmp("ne", f.load(storage, f.layout.sharers), f.word(t.NONE))):
+        f.require_true("weft_alone", storage, target, may_be_seen)
+
+
+def _alone(module, layout):
+    """alone(words, storage, target, may_be_seen): not null if nobody shares the target's memory who must not, as
+    state/storage.py has it: only_shared_by, others_are_at_rest."""
+    f = Helper(module, "alone", layout, ["storage", "target", "may_be_seen"])
+    b, none = f.b, f.word(t.NONE)
+    _, storage, target, may_be_seen = b.arguments
+    sharers, n_others = f.load(storage, layout.sharers), b.alloca(I64)
+    f.require_type(sharers, t.LIST)
+    b.store(b.i64(0), n_others)
+    with b.loop(0, f.load(sharers, layout.size, I64), 1) as i:
+        sharer = f.python("PyWeakref_GetObject", [f.item(f.load(sharers, layout.list_items), i)])
+        with b.when(b.and_(b.cmp("ne", sharer, none), b.cmp("ne", sharer, target))):
+            f.require(b.cmp("ne", may_be_seen, NULL))
+            _require_tensor(f, sharer)
+            f.same(f.load(sharer, layout.frame), none)
+            f.require(b.cmp("ne", f.load(sharer, layout.data), none))
+            b.store(b.i64(1), n_others)
+    is_alone = b.cmp("eq", b.load(n_others, I64), b.i64(0))
+    with b.when(is_alone):
         f.assign(none, storage, layout.sharers)
+    with b.when(b.not_(is_alone)):
+        with b.when(b.cmp("ne", f.load(storage, layout.changes), none)):
+            _require_no_readers(f)
+        for slot in (layout.node, layout.frame):
+            f.same(f.load(target, slot), none)
+    f.finish(f.words)
+
+
+def _require_no_readers(f):
+    """No finished call has to be told of changes that not all who show the memory have a version of (frame_changes.py:
+    tell_others)."""
+    b, readers = f.b, f.word(t.READERS)
+    with b.loop(0, f.load(readers, f.layout.size, I64), 1) as i:
+        reader = f.python("PyWeakref_GetObject", [f.item(f.load(readers, f.layout.list_items), i)])
+        f.same(reader, f.word(t.NONE))
 
 
 def _take_update(f, entry, numbers):
@@ -178,10 +209,16 @@ def _take_update(f, entry, numbers):
 
 def count_version(f, storage):
     """One more change of the memory."""
-    version = f.python("PyLong_AsLongLong", [f.load(storage, f.layout.version)], I64)
-    following = f.python("PyLong_FromLongLong", [f.b.add(version, f.b.i64(1))])
-    before = f.load(storage, f.layout.version)
-    f.store(following, storage, f.layout.version)
+    _add_one(f, storage, f.layout.version)
+    changes = f.load(storage, f.layout.changes)
+    with f.b.when(f.b.cmp("ne", changes, f.word(t.NONE))):
+        _add_one(f, f.load(changes, f.layout.list_items), 0)
+
+
+def _add_one(f, pointer, offset):
+    before = f.load(pointer, offset)
+    number = f.python("PyLong_AsLongLong", [before], I64)
+    f.store(f.python("PyLong_FromLongLong", [f.b.add(number, f.b.i64(1))]), pointer, offset)
     f.python("Py_DecRef", [before], "void")
 
 

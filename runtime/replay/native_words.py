@@ -64,7 +64,8 @@ ADD, NO_ATTRIBUTES, ACCUMULATE_REST = 113, 114, 115
 MEMORY = 116  # the class of what an array is a view of that owns its memory (state/aligned.py)
 IS_FINISHED = 117  # whether FINISH_END is called wherever BEGIN_END is, and not only for views that lie otherwise
 FINISHED_CALL = 118  # the class of what stands for a call in results that have a history (usual_calls.py)
-WHOLE, ASKED, API = 119, 120, 121  # what gives the results without a call (whole_call.py), or null; asked classes
+WHOLE, ASKED = 119, 120  # what gives the results without a call (whole_call.py), or null; asked classes
+READERS, API = 121, 122  # finished calls that will read memory (state/tensor.py)
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
     "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "

@@ -24,7 +24,7 @@ class Change:
     is_leaf = False
     __slots__ = (
         "op", "old", "new", "given", "shown", "is_silent", "steps", "target", "is_made", "origin", "group", "meta",
-        "old_meta", "takes_memory", "again",
+        "old_meta", "takes_memory", "again", "may_be_seen",
     )  # fmt: skip
 
     def __init__(self, frame, step, steps, expected):
@@ -39,6 +39,7 @@ class Change:
         self.group = tuple(v for v in step.detail.group if v != self.old)
         self.is_made = self.origin is None
         self.target = expected.get(self.origin)
+        self.may_be_seen = not self.is_made and not self.takes_memory  # frame_changes.py: may_be_seen_later
         self.again = frame_through.numbers_again(frame, self.given) if is_other else ()
 
     def homes(self):
@@ -53,7 +54,9 @@ class Change:
                 return False
             target = call.tensors[self.old]
         storage = target._storage
-        if storage is not None and storage.sharers is not None and not storage.only_shared_by(target):
+        is_shared = storage is not None and storage.sharers is not None and not storage.only_shared_by(target)
+        may_be_seen = self.may_be_seen and not target.has_history
+        if is_shared and not (may_be_seen and storage.others_are_at_rest(target)):
             return False
         tensors = call.tensors
         if held(tensors, self.group):
@@ -68,6 +71,7 @@ class Change:
         tensors = call.tensors
         target = target if self.given == self.old else tensors[self.old]
         if not self.is_silent:
+            frame_changes.tell_others(target)
             target.bump_version()
         elif target._data is not None:
             frame_through.tell(target)

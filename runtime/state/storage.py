@@ -52,6 +52,12 @@ class Storage:
         self.sharers = None
         return True
 
+    def others_are_at_rest(self, tensor):
+        """Whether all others that share the memory are tensors in it that no call in flight has made: they show what is
+        there when they are read. Arrays of the user are read at any time."""
+        others = [t for t in self.living_sharers() if t is not tensor]
+        return all(getattr(t, "_data", None) is not None and (t._frame is None or t._frame.closed) for t in others)
+
 
 class InferenceStorage(Storage):
     """The memory of inference tensors, which were made in inference_mode, and of all views of them."""

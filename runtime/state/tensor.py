@@ -116,9 +116,8 @@ class Tensor(metaclass=TensorType):
             mine = frame is not None and self._frame is frame
             return frame.materialize(self) if mine else _array_elsewhere(self)
         if frame is not None:
-            if id(self) in frame.homes:
-                # Changed in place by the call in flight, whose program has not run yet.
-                return frame.materialize(self)
+            if (homes := frame.homes) and (changed := frame.as_changed(self, homes)) is not None:
+                return changed
             if state.looks_on is not None:
                 state.looks_on(self)
         return data
