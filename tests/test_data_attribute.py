@@ -304,3 +304,56 @@ def test_data_in_inference_mode_and_of_arrays():
         weft.from_numpy(read_only).data.add_(1)
     with weft.inference_mode():
         assert weft.ones(2).data.is_inference()
+
+
+MADE_BY = {
+    "an op": lambda x: x * 2.0,
+    "a change of a part": lambda x: change(x * 2.0),
+    "a view of what has changed": lambda x: view_of_changed(x * 2.0),
+}
+
+
+def change(y):
+    y[:, :2].mul_(1.0)
+    return y
+
+
+def view_of_changed(y):
+    shown = y.view(3, 4)
+    y.mul_(1.0)
+    return shown
+
+
+def of_other_shape(library, made_by, shape, times):
+    """The gradient that comes through a result whose memory has another shape since, or the kind of error."""
+    for _ in range(times):
+        x = library.ones(3, 4, requires_grad=True)
+        y = MADE_BY[made_by](x)
+        y.data = library.ones(*shape)
+        try:
+            y.sum().backward()
+            found = x.grad.tolist()
+        except RuntimeError as error:
+            assert "expected shape compatible with [3, 4]" in str(error)
+            found = "RuntimeError"
+    return found
+
+
+SHAPES_SINCE = [(1, 4), (5,), (4,), (3, 1), (3, 4), (2, 3, 4), (1, 3, 4)]
+
+
+@pytest.mark.parametrize("made_by", MADE_BY)
+@pytest.mark.parametrize("shape", SHAPES_SINCE)
+def test_gradients_of_results_that_have_another_shape_since(made_by, shape):
+    """They are summed if the result may have been broadcast; what would itself be broadcast is no gradient."""
+    expected = {(3, 4): [[2.0] * 4] * 3, (2, 3, 4): [[4.0] * 4] * 3, (1, 3, 4): [[2.0] * 4] * 3}
+    assert of_other_shape(weft, made_by, shape, 20) == expected.get(shape, "RuntimeError")
+
+
+# A view of what has changed is another view of the base there, whatever memory it has.
+@pytest.mark.oracle
+@pytest.mark.parametrize("made_by", ["an op", "a change of a part"])
+@pytest.mark.parametrize("shape", SHAPES_SINCE)
+def test_gradients_of_such_results_are_pytorchs(made_by, shape):
+    torch = pytest.importorskip("torch")
+    assert of_other_shape(weft, made_by, shape, 1) == of_other_shape(torch, made_by, shape, 1)

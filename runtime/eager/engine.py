@@ -17,6 +17,7 @@ from ...compiler.ops.arithmetic import add
 from ..state.modes import state, watch_again, watching
 from ..state.tensor import Tensor, tensor_of
 from .anomaly import run_checked
+from .cotangent_shapes import in_shape_of
 from .deep import elsewhere, is_too_deep
 from .frame_walks import Walking, flags_of
 from .gate import apply_inplace, native_change
@@ -187,7 +188,7 @@ class Sweep:
         """The same at a node of an op to which nobody has attached anything, in short; False of any other."""
         if node.released or watching or cotangents[0] is None or node.hooks is not None:
             return False
-        if not cotangents[0].has_array:
+        if not cotangents[0].has_array or cotangents[0].shape != node.meta.shape:
             return False
         if node.pre_hooks is not None or node.retained is not None:
             return False
@@ -397,6 +398,8 @@ def _run(node, cotangents, sums, retain_graph, create_graph):
     require_not_freed(node)
     if not node.is_python:
         cotangents = dense(cotangents)
+    if node.output_shape is not None and cotangents[0] is not None and cotangents[0].shape != node.output_shape:
+        cotangents = [in_shape_of(node, cotangents[0])]
     if node.n_outputs == 1 and not node.is_call:
         # A Function is asked what it makes of None: it may make zeros of it.
         is_asked = cotangents[0] is not None or node.is_python

@@ -8,6 +8,7 @@ import numpy as np
 from ...compiler.autodiff import conform
 from ..state.size import Size
 from ..state.tensor import Tensor, dtype_of, tensor_of
+from .cotangent_shapes import is_broadcast
 from .node import BaseNode, Saved, edge_of, next_sequence, to_save
 from .saved import check_version
 from .saved_hooks import OUTPUT, Packed, SavedTensor, with_history, without_history
@@ -190,8 +191,7 @@ class FunctionNode(BaseNode):
         given = gradient.shape
         if given == shape and gradient.dtype is dtype:
             return gradient
-        lead = len(given) - len(shape)
-        if lead < 0 or any(a not in (1, b) for a, b in zip(shape, given[lead:])):
+        if not is_broadcast(given, shape):
             raise RuntimeError(
                 f"Function {self.name()} returned an invalid gradient at index {index} - got {given} but "
                 f"expected shape compatible with {shape}"

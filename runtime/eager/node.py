@@ -62,6 +62,7 @@ class BaseNode:
     views = ()  # the outputs that show the memory of an input, of a custom Function
     may_lead_anywhere = False  # whether its edges are gone, so that nobody knows which leaves it had
     is_freed = False  # whether it has dropped what it had saved
+    output_shape = None  # that of its only output, if its rule supposes one
     summed = ()  # positions of the edges where a node adds to what has arrived before (closed.py)
     recording = None  # what the node of an op of a plan has in common with others (Recording)
     stands_for = None  # edges of the nodes that have taken its place (closed_nodes.py)
@@ -189,6 +190,7 @@ class Node(BaseNode):
     its derivative (open_nodes.py), and the sizes."""
 
     __slots__ = ("op", "attributes", "operands", "out", "meta", "released", "recording", "sizes")
+    output_shape = property(lambda self: self.meta.shape)
 
     def __new__(cls, op, attributes, operands, out, edges):
         return object.__new__(class_of(op, attributes, operands))
