@@ -10,7 +10,7 @@ from graph_interpreter import check_equal
 import weft
 from weft.compiler import dtypes
 from weft.compiler.dtypes import element_of
-from weft.compiler.emit.builder import Builder, Module, Type
+from weft.compiler.emit.builder import I64, PTR, Builder, Module, Type
 from weft.compiler.graph import Graph
 from weft.compiler.kernels.kernel import Kernel
 from weft.compiler.kernels.nest import Nest
@@ -143,3 +143,13 @@ def test_a_kernel_of_its_own_is_one_entry():
         assert weft.compile(lambda y: op(y) * 2.0)(y).tolist() == [2.0, 6.0]
     finally:
         unregister("every_second")
+
+
+def test_functions_are_called_with_what_they_take():
+    module = Module()
+    b = Builder(module, "part", [("x", PTR), ("first", I64)])
+    b.finish()
+    caller = Builder(module, "whole", [("x", PTR)])
+    with pytest.raises(AssertionError, match=r"part is void \(ptr, i64\) in one place and void \(ptr\) in another"):
+        caller.call("void", "part", caller.arguments)
+    caller.call("void", "part", [*caller.arguments, caller.i64(0)])

@@ -198,6 +198,19 @@ def test_sizes_share_a_program():
     assert run.explain(verbose=True).count("serves many sizes") == 19
 
 
+def test_sizes_that_make_no_tile_share_a_program_with_those_that_do():
+    """A kernel of tiles gets its part of them also where there is none at the size that is compiled."""
+
+    def solved(x, y):
+        return weft.linalg.solve_triangular((x * 2).T, y, upper=True)
+
+    run, sizes = weft.compile(solved), (*range(5, 13), 66, 70, 130, 9)
+    for n in sizes:
+        x, y = weft.randn(n, n, dtype=weft.float64) + 5 * weft.eye(n), weft.randn(n, 2, dtype=weft.float64)
+        assert run(x, y).numpy().tobytes() == solved(x, y).numpy().tobytes()
+    assert run.explain(verbose=True).count("serves many sizes") == len(set(sizes)) - 1
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_many_matrices_are_shared_among_threads(threads):
     before = weft.get_num_threads()

@@ -29,6 +29,7 @@ class Module:
         self.functions = []
         self.declarations = {}
         self.globals = {}
+        self.signatures = {}  # of the functions that are defined or called here
         # The texts of extents known at run time (or numbers), which whoever loads the code writes to @extents.
         self.extents, self.slots = [], {}
         # Functions that LLVM is to make quickly, and not well.
@@ -38,6 +39,13 @@ class Module:
 
     def declare(self, name, result, parameters, attributes=""):
         self.declarations[name] = f"declare {result} @{name}({', '.join(map(str, parameters))}) {attributes}".rstrip()
+
+    def meet(self, name, result, operands):
+        """A function is defined, or called: with what it is known to take. LLVM does not ask, and what is missing is
+        whatever a register holds."""
+        types = f"{result} ({', '.join([str(x.type) for x in operands])})"
+        known = self.signatures.setdefault(name, types)
+        assert known == types, f"{name} is {known} in one place and {types} in another"
 
     def extent(self, extent):
         """The address of an extent's number, as an operand."""

@@ -58,7 +58,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """A kernel on addresses; `units`: of its cut, or None; `checks`: whether it tells if it failed."""
+    """A kernel on addresses; `units`: of its cut (0 too), or None; `checks`: whether it tells if it failed."""
 
     name: str
     units: int | None
@@ -73,7 +73,7 @@ class KernelCall:
         return self.name, tuple(a.scratch for a in self.operands)
 
     def emit(self, part, operands):
-        if self.units:
+        if self.units is not None:
             part.some(self.units, lambda first, stop: self._call(part, [*operands, first, stop]))
         else:
             part.alone(lambda: self._call(part, operands))
@@ -247,7 +247,7 @@ class Program:
     def in_turns(self, n_turns):
         """The last step can be interrupted in its middle, if its work is cut."""
         step = self.steps[-1]
-        if step.units:
+        if step.units is not None:
             self.steps[-1] = InTurns(step, n_turns, self.look())
 
     def let_go_of_lock(self):
@@ -409,7 +409,7 @@ class _Part:
         for step in body:
             for word in step.words:
                 self.word(word)
-            if step.units:
+            if step.units is not None:
                 self.some_units(step.units)
         operands = [
             [columns.operand(self, [s.operands[k] for s in steps[n::period]]) for k in range(len(step.operands))]

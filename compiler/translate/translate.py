@@ -47,11 +47,12 @@ class Translation(Unit):
 
     def _write(self, source, signature, assumed):
         n_signatures, n_functions = len(self.signatures), len(self.ir.functions)
+        known = self.ir.signatures.copy()
         for _ in range(_MOST_ATTEMPTS):
             try:
                 writer = _write_once(self, source, signature, assumed)
             except Retry as retry:
-                assumed[retry.key] = retry.found
+                assumed[retry.key], self.ir.signatures = retry.found, known.copy()
                 if retry.key == "departs":
                     signature.departs = True
                     if signature.is_called_back:
