@@ -1,5 +1,6 @@
 """What programs and tests written for PyTorch's autograd ask of it beside derivatives: calls, modes, errors."""
 
+import subprocess
 import sys
 import warnings
 
@@ -185,3 +186,10 @@ def test_attributes_by_private_names_are_read_only():
     for name in ("_grad_fn", "_backward_hooks"):
         with pytest.raises(RuntimeError, match="cannot be deleted"):
             delattr(y, name)
+
+
+def test_what_a_node_has_saved_is_there_before_anybody_has_set_a_hook():
+    """In a process that has loaded nothing but what this program needs."""
+    code = "import weft; x = weft.zeros(2, requires_grad=True); print(x.exp().grad_fn._saved_result.tolist())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[1.0, 1.0]\n", done.stderr

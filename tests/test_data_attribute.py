@@ -357,3 +357,37 @@ def test_gradients_of_results_that_have_another_shape_since(made_by, shape):
 def test_gradients_of_such_results_are_pytorchs(made_by, shape):
     torch = pytest.importorskip("torch")
     assert of_other_shape(weft, made_by, shape, 1) == of_other_shape(torch, made_by, shape, 1)
+
+
+def of_packed(library, how, change):
+    """The gradient where the results that nodes have put away by hooks are changed afterwards."""
+    x = library.ones(3, requires_grad=True)
+    packed = (lambda t: t.clone()), (lambda t: t * 2.0)
+    if how == "in a block":
+        with library.autograd.graph.saved_tensors_hooks(*packed):
+            y = x.exp()
+    else:
+        y = x.exp()
+        y.grad_fn._raw_saved_result.register_hooks(*packed)
+    if change == "data":
+        y.data = y.data * 3.0
+    elif change == "data of another type":
+        y.data = y.data.double()
+    else:
+        y.mul_(5.0)
+    y.sum().backward()
+    return [round(g, 4) for g in x.grad.tolist()]
+
+
+CHANGED_SINCE = [(how, what) for how in ("in a block", "one") for what in ("data", "data of another type", "in place")]
+
+
+@pytest.mark.parametrize(("how", "change"), CHANGED_SINCE)
+def test_what_hooks_have_put_away_goes_on_as_it_was(how, change):
+    assert of_packed(weft, how, change) == [27.1828 if change == "in place" else 5.4366] * 3
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("how", "change"), CHANGED_SINCE)
+def test_what_hooks_have_put_away_is_pytorchs(how, change):
+    assert of_packed(weft, how, change) == of_packed(pytest.importorskip("torch"), how, change)

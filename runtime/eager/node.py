@@ -159,8 +159,7 @@ class AccumulateGrad(BaseNode):
         self.hooks = self.pre_hooks = self.retained = self.post_hooks = None
 
     def name(self):
-        # PyTorch's, which programs that walk graphs compare with.
-        return "torch::autograd::AccumulateGrad"
+        return "torch::autograd::AccumulateGrad"  # PyTorch's, which programs that walk graphs compare with
 
 
 @functools.cache
@@ -191,6 +190,7 @@ class Node(BaseNode):
 
     __slots__ = ("op", "attributes", "operands", "out", "meta", "released", "recording", "sizes")
     output_shape = property(lambda self: self.meta.shape)
+    __getattr__ = later("runtime.eager.saved_hooks:saved_attribute")  # what it has saved, by PyTorch's names
 
     def __new__(cls, op, attributes, operands, out, edges):
         return object.__new__(class_of(op, attributes, operands))
@@ -315,7 +315,7 @@ def _saved_output(out):
 def keep_output(tensor):
     """A tensor is about to get other memory. If its node has saved it as its output, that goes on with what it was."""
     out = getattr(tensor._node, "out", None)
-    if out is not None and out.tensor is tensor:
+    if out.__class__ is Saved and out.tensor is tensor:
         tensor._node.out = kept = _saved_output(tensor)
         kept.version = out.version
 

@@ -216,7 +216,7 @@ _DEFAULT_NAMES = ("self", "other", "weight", "bias")
 _ATTRIBUTES = {"dim": "axis", "keepdim": "keepdims"}
 
 
-def _saved_attribute(node, name):
+def saved_attribute(node, name):
     """node._saved_self, node._saved_result and their like, and the same with _raw: hooks can be set on those."""
     for prefix in ("_saved_", "_raw_saved_"):
         if name.startswith(prefix):
@@ -269,6 +269,3 @@ def _shown(node, raw):
     if saved is node.out:
         return node._restore_output()
     return node._restore(saved, 0)
-
-
-Node.__getattr__ = _saved_attribute

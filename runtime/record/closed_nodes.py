@@ -10,7 +10,7 @@ import numpy as np
 
 from ..eager import engine
 from ..eager.gate import apply_eagerly
-from ..eager.node import edge_of, next_sequence
+from ..eager.node import Saved, edge_of, next_sequence
 from ..eager.saved_hooks import with_history
 from ..state.modes import frame_hidden, grad_mode, state
 from ..state.tensor import tensor_of
@@ -149,7 +149,7 @@ def _count_change(tensor):
     """What this has been computed again as was changed, by the call or since: nodes that have saved it raise."""
     tensor.bump_version()
     out = getattr(tensor._node, "out", None)
-    if out is not None and out.tensor._version == out.version:
+    if out.__class__ is Saved and out.tensor._version == out.version:
         out.tensor.bump_version()
 
 
@@ -157,7 +157,7 @@ def _take_memory(tensor, result):
     """What is computed again takes the memory of the first result, which its user sees and may change."""
     tensor._data, tensor._storage = result._data, result._storage
     out = getattr(tensor._node, "out", None)
-    if out is not None:
+    if out.__class__ is Saved:
         out.tensor._data, out.tensor._storage, out.version = result._data, result._storage, result._version
 
 

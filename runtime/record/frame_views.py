@@ -258,7 +258,7 @@ def living(frame, views):
 def references_by_nodes(frame):
     """number of a value -> how many of the call's own autograd nodes have saved its tensor (a Function's aside)."""
     nodes = [node for node in frame.nodes.values() if not node.is_python]
-    saved = [s for node in nodes for s in (*node.operands, node.out) if isinstance(s, Saved)]
+    saved = [s for node in nodes for s in (*node.operands, node.out) if s.__class__ is Saved]
     return Counter(s.tensor._vid for s in saved if s.tensor._frame is frame)
 
 
