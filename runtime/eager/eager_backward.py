@@ -21,12 +21,12 @@ from ...compiler.translate.language import (
     require,
 )
 from ..code.native_kinds import TensorObject, as_long, call_with, get_attribute
-from ..state.tensor import Tensor
 from .eager_deriving import derive, derive_open
 from .eager_histories import is_of_place, run_place, runs_here
-from .eager_matching import fits, is_array, lies_as, n_elements
+from .eager_matching import fits, is_array, lies_as
 from .eager_nodes import new_shape
 from .eager_open import has_sizes
+from .eager_parts import add_part, joins_others
 from .eager_sums import add_in_place, can_be_added, can_be_added_in_place, copy_of, is_copied, is_own, sum_of
 from .eager_words import (
     MOST_LOOPS,
@@ -52,7 +52,6 @@ from .eager_words import (
 )
 from .function_node import FunctionNode
 from .node import AccumulateGrad, Node, Saved, adding
-from .parts import FEWEST_ELEMENTS
 
 
 @native(form=METHOD, slow="slow_sweep", name="weft_eager_sweep")
@@ -63,13 +62,14 @@ def sweep(
     leaves: Object,
     reach: Object,
     retain_graph: Object,
+    sums: Object,
     take_one: Object,
     add_in_python: Object,
 ) -> Object:
     """take_one() runs the next node in Python, add_in_python(edge, cotangent) adds to what has arrived. reach: None, or
     the nodes that cotangents are passed on to, and whether they run here (reach.py)."""
     require(type(pending) is dict and type(waiting) is list and type(leaves) is dict)
-    require(reach is None or type(reach) is dict)
+    require((reach is None or type(reach) is dict) and type(sums) is dict)
     while len(waiting) > 0 or len(leaves) > 0:
         if len(waiting) == 0:
             leaf = keep(first_key(leaves))
@@ -82,7 +82,7 @@ def sweep(
         else:
             node = keep(cast(Tuple, waiting[len(waiting) - 1])[1])
             plain = runs(reach, node)
-            held = derivative_for(words, node, pending) if plain else None
+            held = derivative_for(words, node, pending, sums) if plain else None
             if plain and type(node) is words.late_kind:
                 arrived = pending.get(node)
                 require(arrived is not None)
@@ -100,7 +100,11 @@ def sweep(
                 results = call_with(words.run_function, (node, arrived, retain_graph), None)
                 pass_on(words, node, cast(List, results), pending, waiting, leaves, reach, add_in_python)
             elif held is None:
-                call_with(take_one, (), None)
+                added = plain and is_of_part(node, reach, sums) and add_part(words, node, pending, sums, leaves) is True
+                if added:
+                    drop_last(words, node, pending, waiting)
+                else:
+                    call_with(take_one, (), None)
             else:
                 derivative = cast(Derivative, cast(WordsObject, held).data)
                 run_node(words, derivative, node, pending, waiting, leaves, reach, retain_graph, add_in_python)
@@ -118,6 +122,25 @@ def arrived_at(node: Object, pending: Dict) -> List:
 def runs(reach: Object, node: Object) -> Bool:
     """Whether a node runs, and nothing else is done with what has arrived there."""
     return reach is None or cast(Dict, reach).get(node) is True
+
+
+@native()
+def is_of_part(x: Object, reach: Object, sums: Dict) -> Bool:
+    """Whether it may be the node of a part of what such sums are known of."""
+    if len(sums) == 0 or is_subtype(type(x), Node) == 0:
+        return False
+    node = cast(NodeObject, x)
+    if node.released is not False or node.hooks is not None or node.pre_hooks is not None or node.retained is not None:
+        return False
+    edges = cast(Tuple, node.edges)
+    return len(edges) == 1 and edges[0] is not None and is_reached(reach, edges[0])
+
+
+@native(inline=True)
+def drop_last(words: Words, node: Object, pending: Dict, waiting: List):
+    """A node has run, which was the last of those that wait."""
+    delete_item(pending, node)
+    replace_part(waiting, len(waiting) - 1, len(waiting), words.null)
 
 
 @native()
@@ -190,7 +213,7 @@ def give_to_leaf(words: Words, leaf: Object, pending: Dict, leaves: Dict):
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
 @native()
-def derivative_for(words: Words, x: Object, pending: Dict) -> Object:
+def derivative_for(words: Words, x: Object, pending: Dict, sums: Dict) -> Object:
     """The words of the derivative for what has arrived at a node and is saved; None if only Python knows one."""
     if is_subtype(type(x), Node) == 0:
         return None
@@ -206,12 +229,12 @@ def derivative_for(words: Words, x: Object, pending: Dict) -> Object:
     if node.recording is None:
         if node.sizes is None:
             return None
-        return open_derivative_for(words, node, cast(Tuple, node.sizes), cast(List, slots)[0], pending)
+        return open_derivative_for(words, node, cast(Tuple, node.sizes), cast(List, slots)[0], pending, sums)
     held = cast(RecordingObject, node.recording).native
     while held is not None:
         derivative = cast(Derivative, cast(WordsObject, held).data)
         if is_as_planned(derivative, node, cast(List, slots)[0]):
-            if derivative.is_of_part and joins_others(pending, node, cast(TensorObject, cast(List, slots)[0])):
+            if derivative.is_of_part and joins_others(pending, sums, node, cast(List, slots)[0]) is True:
                 return None
             return held
         held = derivative.following
@@ -219,29 +242,15 @@ def derivative_for(words: Words, x: Object, pending: Dict) -> Object:
 
 
 @native()
-def joins_others(pending: Dict, node: NodeObject, cotangent: TensorObject) -> Bool:
-    """Whether a cotangent of a part of a large tensor comes where another one is: Python adds it to that (parts.py)."""
-    edge = cast(Tuple, node.edges)[0]
-    if edge is None:
-        return False
-    arrived = pending.get(cast(Tuple, edge)[0])
-    if arrived is None or cast(List, arrived)[0] is None or type(cast(List, arrived)[0]) is not Tensor:
-        return False
-    whole = cast(TensorObject, cast(List, arrived)[0])._data
-    if whole is None:
-        return False
-    n = n_elements(cast(ArrayObject, whole))
-    return n >= FEWEST_ELEMENTS and 2 * n_elements(cast(ArrayObject, cotangent._data)) <= n
-
-
-@native()
-def open_derivative_for(words: Words, node: NodeObject, sizes: Tuple, cotangent: Object, pending: Dict) -> Object:
+def open_derivative_for(
+    words: Words, node: NodeObject, sizes: Tuple, cotangent: Object, pending: Dict, sums: Dict
+) -> Object:
     """The same of a node that tells its sizes: the words are written for them."""
     held = cast(NativeObject, sizes[0]).native
     while held is not None:
         derivative = cast(Derivative, cast(WordsObject, held).data)
         if has_sizes(words, sizes, derivative.sizes) and is_as_planned(derivative, node, cotangent):
-            if derivative.is_of_part and joins_others(pending, node, cast(TensorObject, cotangent)):
+            if derivative.is_of_part and joins_others(pending, sums, node, cotangent) is True:
                 return None
             return held
         held = derivative.following
@@ -345,8 +354,7 @@ def pass_on(
     add_in_python: Object,
 ):
     """What a node has been run for goes to where its edges lead."""
-    delete_item(pending, x)
-    replace_part(waiting, len(waiting) - 1, len(waiting), words.null)
+    drop_last(words, x, pending, waiting)
     edges = cast(Tuple, keep(cast(NodeObject, x).edges))
     for k in range(len(edges)):
         result = keep(results[k])

@@ -366,6 +366,7 @@ class Words(Struct):
     """What all calls share. replaying: where it says whether a usual call is in flight, whose ops `replay` calls.
     late_kind: a class of nodes that `run_late` runs where it can, in a pass in which nobody looks on.
     run_function: runs a node of a user's Function, and gives what it passes on. new_result: of a shape and a type.
+    known_part: see parts.py.
     thread: the number of the one whose modes, in the next word, these are."""
 
     slow_sweep: Object
@@ -382,6 +383,7 @@ class Words(Struct):
     late_kind: Object
     run_late: Object
     run_function: Object
+    known_part: Object
     new_result: Object
     replaying: Address
     replay: Function((Object, Tuple, Maybe(Dict)), Object)

@@ -151,7 +151,7 @@ class Sweep:
         if sweep is _in_python and is_plain and not self.create_graph and frame is None and not watching:
             run_nodes(self, accumulate)
             return
-        given = queue.waiting, queue.leaves, self.reach, bool(self.retain_graph), self.take_one, self.add_up
+        given = queue.waiting, queue.leaves, self.reach, bool(self.retain_graph), self.sums, self.take_one, self.add_up
         sweep(self.pending, *given)
         if sweep is _sweep_natively and self.wanted:
             self._find_at_leaves()
@@ -363,7 +363,7 @@ def noted(outputs, cotangents, inputs, retain_graph, create_graph, run, accumula
     return Walking(frame.recorded(), operands, flags).noted(run)
 
 
-def sweep_in_python(pending, waiting, leaves, reach, retain_graph, take_one, add_up):
+def sweep_in_python(pending, waiting, leaves, reach, retain_graph, sums, take_one, add_up):
     """Run all nodes that something arrives at."""
     while waiting or leaves:
         take_one()

@@ -14,6 +14,7 @@ from ..eager.eager_halves import wide
 from ..eager.eager_planned import derivative_of
 from ..eager.eager_steps import STRIDED, NoSteps
 from ..eager.eager_words import COTANGENT, NO_RESULT, SHOWN, WRITEABLE, Derivative, Given, Made
+from ..eager.parts import FEWEST_OF_MANY, is_part
 from ..programs.large import results_of
 from .eager_facts import operand, view
 from .eager_programs import is_callable, table_of
@@ -35,7 +36,7 @@ class NativeDerivative:
                 results=[codes[r] for r in program.results],
                 has_saved=recording.has_saved,
                 released=list(recording.released),
-                is_of_part=recording.is_part,
+                is_of_part=is_part(recording.plan, FEWEST_OF_MANY),
                 **facts,
             )
         )

@@ -33,6 +33,7 @@ from ..eager import (
     engine,
     gate,
     node,
+    parts,
     reach,
     update,
 )
@@ -189,6 +190,7 @@ def _first_words(address, replaying):
         late_kind=None,
         run_late=None,
         run_function=engine.run_function,
+        known_part=parts.known_part,
         new_result=new_result,
         zero=0,
         minus_one=-1,
