@@ -20,9 +20,9 @@ def departures(function, monkeypatch):
 
     count, depart = [0], UsualFrame.depart
 
-    def counted(frame):
+    def counted(frame, **how):
         count[0] += 1
-        return depart(frame)
+        return depart(frame, **how)
 
     for _ in range(10):
         function()

@@ -302,7 +302,9 @@ def test_such_ways_go_on_in_each_other(monkeypatch):
 def departed(monkeypatch):
     """The numbers of calls that did not go the way that was tried first."""
     numbers, depart = [], UsualFrame.depart
-    monkeypatch.setattr(UsualFrame, "depart", lambda self: numbers.append(self.recording.calls) or depart(self))
+    monkeypatch.setattr(
+        UsualFrame, "depart", lambda self, **how: numbers.append(self.recording.calls) or depart(self, **how)
+    )
     return numbers
 
 
@@ -363,7 +365,7 @@ def test_every_tenth_call_begins_as_what_it_is(monkeypatch, every):
     """A log now and then, averages after every fifth step: neither that call nor the one before it is handed over."""
     handed_over = []
     depart = UsualFrame.depart
-    monkeypatch.setattr(UsualFrame, "depart", lambda self: (handed_over.append(1), depart(self))[1])
+    monkeypatch.setattr(UsualFrame, "depart", lambda self, **how: (handed_over.append(1), depart(self, **how))[1])
 
     def scenario(compile):
         n, total = [0], weft.zeros(3)
@@ -395,3 +397,45 @@ def test_ways_in_no_order_are_no_slower_to_be_expected():
         wrong += expected_way(words, 0, words.history) != k - 1
         note(words, 0, words.history, k)
     assert wrong < 2000 * 0.22
+
+
+def test_the_way_that_takes_what_comes_is_found_at_once(departed):
+    """What the call has just made is among what it stacks, somewhere else each time: eight ways but for one op."""
+    from random import Random
+
+    def scenario(compile):
+        rng, buffer = Random(3), [weft.full((3,), 0.1 * k) for k in range(6)]
+
+        @compile
+        def f(k):
+            new = weft.full((3,), 0.01 * k) * 2
+            picked = [*rng.sample(buffer, 4)]
+            if k % 3 == 0:
+                picked[rng.randrange(4)] = new
+            buffer[k % 6] = new
+            return weft.stack(picked).tanh().sum(0)
+
+        for k in range(150):
+            before = len(departed)
+            yield f(k)
+            if k > 120:
+                yield len(departed) - before <= 1
+
+    assert_same(scenario)
+
+
+def test_parameters_that_are_others_in_every_call_come_in_natively(monkeypatch):
+    in_python = []
+    enter = UsualFrame._enter_fresh
+    monkeypatch.setattr(UsualFrame, "_enter_fresh", lambda *args: in_python.append(1) or enter(*args))
+
+    def scenario(compile):
+        layers = nn.ModuleList([nn.Linear(3, 3) for _ in range(5)])
+        f = compile(lambda x, k: layers[k](x).relu().detach())
+        for k in range(120):
+            before = len(in_python)
+            yield f(weft.full((2, 3), 0.1 * k), k % 5)
+            if k > 100:
+                yield len(in_python) == before
+
+    assert_same(scenario)

@@ -201,8 +201,8 @@ def test_calls_that_are_followed_far_too_slowly_are_left_at_once(clock):
 
 
 def descending(compile, keeps, n=120):
-    """A step of a descent; in the middle something is kept that shows the weights. Yields each loss."""
-    w, kept = weft.ones(3, requires_grad=True), []
+    """A step of a descent; from the middle on somebody watches the memory of the weights. Yields each loss."""
+    w, kept, watching = weft.ones(3, requires_grad=True), [], []
     optimizer = weft.optim.SGD([w], lr=0.01)
 
     def step(x):
@@ -217,11 +217,12 @@ def descending(compile, keeps, n=120):
         yield step(weft.full((3,), 1.0 + k % 5)), kept
         if k == 20 and keeps:
             kept.append(w.detach())
+            watching.append(w.watch())
 
 
 def test_calls_that_always_depart_end_up_in_the_quicker_way(monkeypatch):
     departed, depart = [], UsualFrame.depart
-    monkeypatch.setattr(UsualFrame, "depart", lambda self: departed.append(1) or depart(self))
+    monkeypatch.setattr(UsualFrame, "depart", lambda self, **how: departed.append(1) or depart(self, **how))
     functions = []
     losses = []
     for loss, kept in descending(lambda f: functions.append(weft.compile(f)) or functions[-1], True):

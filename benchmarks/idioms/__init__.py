@@ -17,6 +17,7 @@ from . import (  # noqa: F401
     control,
     gradients,
     holders,
+    kept,
     layers,
     likelihoods,
     networks,

@@ -40,7 +40,7 @@ from .usual_hooks import TakesHooks
 from .usual_leaves import MakesLeaves
 from .usual_outside import OutsideBackward
 from .usual_segments import begins_of_backward, segments_of
-from .usual_siblings import continue_elsewhere, is_left, none_compared
+from .usual_siblings import continue_elsewhere, is_left, may_take, none_compared
 from .usual_through import ShowsWhole
 from .usual_views import GivenViews
 from .usual_walks import GoesBack, WalkAgain
@@ -302,9 +302,10 @@ class UsualFrame(
             found = self.apply_between(op, operands, attributes) if self.eager_ops else NOT_APPLIED
             if found is not NOT_APPLIED:
                 return found
-            # What raises is nothing that a call does: it goes on here, if somebody catches that.
-            op.infer([meta_of(x) for x in operands], attributes, state.default_dtype)
-            return self.depart().apply(op, operands, attributes)
+            if not any(may_take(self, other, op, operands) for other in self.recording.replays):
+                # What raises is nothing that a call does: it goes on here, if somebody catches that.
+                op.infer([meta_of(x) for x in operands], attributes, state.default_dtype)
+            return self.depart(coming=(op, operands)).apply(op, operands, attributes)
         return tensor
 
     def before_lending(self, tensor):
@@ -448,14 +449,15 @@ class UsualFrame(
         return self._native is not None and not self.working and self._spans.step(optimizer)
 
     # --- departing ------------------------------------------------------------------------------------------------
-    def depart(self, ends=False):
-        """The Frame that goes on with the call from here. ends: it has come to its end."""
+    def depart(self, ends=False, coming=None):
+        """The frame that goes on with the call from here. ends: it has come to its end; coming: with this op of these
+        operands."""
         if self._real is None:
             self.working = self.changing = self.torn = True
             self.seen = self._numbers()
             with frame_in_making():
                 self.take_own_steps()
-                if self.hooked or self.functions or self.walking or continue_elsewhere(self, ends) is None:
+                if self.hooked or self.functions or self.walking or continue_elsewhere(self, ends, coming) is None:
                     frame = recorded_so_far(self)
                     native.deactivate()
                     self.leave_to(frame)

@@ -27,6 +27,7 @@ from .native_words import (
     ENTRY_WORDS,
     FRAME,
     FRAME_NAME,
+    FRESH_CODE,
     FUNCTIONS,
     GRAD_ENABLED,
     IS_ENDED,
@@ -325,8 +326,14 @@ class Function:
             is_number = b.cmp("lt", code, b.i64(0))
             kind = self.item(self.words, b.add(b.select(is_number, b.neg(code), b.i64(1)), b.i64(KINDS - 1)))
             expected = self.item(tensors, b.select(is_number, b.i64(0), code))
-            found = b.select(is_number, self.load(x, self.layout.type), x)
-            self.same(found, b.select(is_number, kind, expected))
+            found, wanted = b.select(is_number, self.load(x, self.layout.type), x), b.select(is_number, kind, expected)
+            is_other = b.and_(b.cmp("eq", code, b.i64(FRESH_CODE)), b.cmp("ne", found, wanted))
+            self.same(b.when_value(is_other, found, lambda found=found: self._as_tensor(found)), wanted)
+
+    def _as_tensor(self, kind):
+        """The class of tensors in place of one made from it, such as that of parameters, which may come in too."""
+        is_tensor = self.python("PyType_IsSubtype", [kind, self.word(TENSOR)], I32)
+        return self.b.select(self.b.cmp("ne", is_tensor, self.b.const(0, I32)), self.word(TENSOR), kind)
 
     def advance(self):
         self.count(self.words, K)

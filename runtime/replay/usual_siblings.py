@@ -7,18 +7,23 @@ outcomes of an `if`, the same step for several models.
 
 from weakref import WeakKeyDictionary
 
+from ..programs.recording import number_code
+from ..record.frame_eager import AT_ANY_PLACE
 from ..state.aligned import owner_of
+from ..state.tensor import Tensor
 from . import native, native_words
 from .usual_depart import begin_taking_over
 
 
-def continue_elsewhere(call, ends=False):
+def continue_elsewhere(call, ends=False, coming=None):
     """The UsualFrame that takes over a call in flight at its position, in the state it would have had; None if there is
     none that may. Whether it can go on is for it to find out. ends: the call has come to its end, by an exception
-    perhaps, so it must be one that does nothing more, either."""
+    perhaps, so it must be one that does nothing more, either. coming: the (op, operands) that it is asked for next."""
     tried = (*call.tried, call)
     for other in call.recording.replays:
         if any(other is one for one in tried) or is_left(other) or ends and not _ends_there(call, other):
+            continue
+        if coming is not None and not may_take(call, other, *coming):
             continue
         if _shares_past(call, other) and other._take():
             if other.expectation.holds():
@@ -32,6 +37,32 @@ def continue_elsewhere(call, ends=False):
 def _ends_there(call, other):
     k = call.position.value
     return len(other.entries) - 1 == k and len(other.segments) == call.n_flushed
+
+
+def may_take(call, other, op, operands):
+    """Whether another frame, if it begins as the call did, expects this op next, of these operands. Its attributes and
+    what comes in with it are left to the other to compare."""
+    k = call.position.value
+    if k >= len(other.entries) - 1 or other is call:
+        return False
+    entry = other.entries[k]
+    if entry.op is not op:
+        at_any_place = AT_ANY_PLACE.get(op)
+        return at_any_place is not None and at_any_place is entry.op or op in other.eager_ops.get(k, ())
+    if entry.change is not None or len(operands) != len(entry.operands):
+        return False
+    n_made = call.entries[k - 1].step.metas_count() if k else call.n_tensors
+    known = call.tensors[:n_made] + other.tensors[n_made:]
+    for vid, _, _ in entry.fresh:
+        known[vid] = None
+    return all(_is_expected(call, known, x, number) for x, number in zip(operands, entry.operands))
+
+
+def _is_expected(call, known, x, number):
+    """Whether an operand is what a number stands for; of what comes in, whether the call has not made it."""
+    if not isinstance(x, Tensor):
+        return number < 0 and number_code(x) == number
+    return number >= 0 and (x is known[number] or known[number] is None and x._frame is not call)
 
 
 def is_left(usual):
