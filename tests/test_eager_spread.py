@@ -1,5 +1,7 @@
 """Changes in place of elements that do not lie in a row, by native code: the bits, versions and errors of Python's."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -101,3 +103,22 @@ def test_what_shows_elements_twice_is_not_written():
     for _ in range(TIMES):
         with pytest.raises(RuntimeError, match="single memory location"):
             weft.zeros(3, 1).expand(3, 4).fill_(1.0)
+
+
+SHAPES = [(2, 3, 2, 64), (4, 2, 2, 48, 2), (32, 2), (3, 16, 40), (64, 3, 2), (2, 96, 5), (5, 7, 3)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_permuted_operands_in_whatever_order_they_are_read(shape, dtype):
+    x = made(weft, dtype, *shape)
+    array = np.array(x.tolist())
+    for order in itertools.islice(itertools.permutations(range(len(shape))), 1, 24):
+        turned, expected = x.permute(order), array.transpose(order)
+        other = made(weft, dtype, *expected.shape)
+        for _ in range(TIMES):
+            assert turned.contiguous().tolist() == expected.tolist()
+            if dtype != "bool":
+                assert (turned * 2).tolist() == (expected * 2).tolist()
+                assert (turned + other).tolist() == (expected + np.array(other.tolist())).tolist()
+                assert (other - turned[..., :1]).tolist() == (np.array(other.tolist()) - expected[..., :1]).tolist()

@@ -2,6 +2,7 @@
 
 from ...compiler.extent import is_open
 
+_FEW = 16  # turns of a row
 _BLOCKS = (32, 64, 16, 48, 40, 50, 25, 24, 20)  # elements, the best ones first
 
 
@@ -22,18 +23,36 @@ def loops_over(operands, out):
 
 
 def in_blocks(loops):
-    """The loops, the innermost in blocks around which the one before turns, where that one is what moves an operand
-    from element to element: then the lines that a block reads are still in the cache when their next elements are."""
+    """The loops in an order, and in blocks, in which few short rows are left and what has been read is still in the
+    cache when its neighbours are wanted. It makes no difference to any element."""
     if len(loops) < 2:
         return loops
     (rows, by_row), (n, by_element) = loops[-2:]
     turned = any(x > 1 and y == 1 for x, y in zip(by_element[:-1], by_row[:-1]))
     # Where only the call knows how many there are, no block is known to divide them.
-    block = next((k for k in _BLOCKS if n % k == 0), None) if turned and not is_open(n) and n > _BLOCKS[0] else None
-    if block is None:
+    if turned and not is_open(n) and n > _BLOCKS[0]:
+        # Lines of the operand that is read across are shared by neighbouring rows.
+        block = next((k for k in _BLOCKS if n % k == 0), None)
+        if block is not None:
+            blocks = (n // block, tuple([s * block for s in by_element]))
+            return [*loops[:-2], blocks, (rows, by_row), (block, by_element)]
+    if turned and not is_open(n) and not is_open(rows) and rows > _FEW and rows % _FEW == 0:
+        # A line of the operand at a time, written across.
+        blocks = (rows // _FEW, tuple([s * _FEW for s in by_row]))
+        return [*loops[:-2], blocks, (n, by_element), (_FEW, by_row)]
+    return _long_rows_last(loops)
+
+
+def _long_rows_last(loops):
+    """The same with another loop innermost, where that has a few turns only."""
+    n = loops[-1][0]
+    if is_open(n) or n >= _FEW:
         return loops
-    blocks = (n // block, tuple([s * block for s in by_element]))
-    return [*loops[:-2], blocks, (rows, by_row), (block, by_element)]
+    longer = [k for k, (m, _) in enumerate(loops[:-1]) if not is_open(m) and m >= _FEW]
+    if not longer:
+        return loops
+    best = max(longer, key=lambda k: (1 in loops[k][1], loops[k][0]))
+    return [*loops[:best], *loops[best + 1 :], loops[best]]
 
 
 def spread(x, shape):
