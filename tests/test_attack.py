@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from attack.again import RandomAgain
 from attack.compare import difference_in
+from attack.in_python import SOON, difference_in_python, end
 from attack.minimise import minimised
 from attack.worker import outcome, source_of
 
@@ -54,17 +56,43 @@ def test_from_the_command_line(tmp_path):
     assert "seed 7" in done.stdout and "0 not: []" in done.stdout
 
 
+AGAIN_BESIDE_TORCH = range(6)
+
+
 @pytest.mark.oracle
 def test_programs_beside_torch():
     pytest.importorskip("torch")
     from attack.beside_torch import difference_beside_torch
 
-    for seed in (1, 3, 4):
-        kind, source = source_of(seed)
+    again = [("again", RandomAgain(seed).source) for seed in AGAIN_BESIDE_TORCH]
+    for seed, (kind, source) in enumerate([*map(source_of, (1, 3, 4)), *again]):
         difference = outcome(source, difference_beside_torch)
         assert difference is None, f"{kind}, seed {seed}: {difference}\n\n{source}"
     wrong = DIFFERENT.replace("compile is weft.compile", "'torch' in str(weft.Tensor)")
     assert "observation 0" in difference_beside_torch(wrong)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def the_process_without_native_code_ends():
+    yield
+    end()
+
+
+@pytest.mark.parametrize("first", range(0, 12, 6))
+def test_graphs_that_are_used_again(monkeypatch, first):
+    """In native code, in Python alone, and in calls that are compiled."""
+    for name, n in SOON.items():
+        monkeypatch.setattr(name, n)
+    for seed in range(first, first + 6):
+        source = RandomAgain(seed).source
+        for find in (difference_in_python, difference_in) if seed % 3 == 0 else (difference_in_python,):
+            difference = outcome(source, find)
+            assert difference is None, f"again, seed {seed}, {find.__name__}: {difference}\n\n{source}"
+
+
+def test_what_python_does_otherwise_is_found():
+    wrong = DIFFERENT.replace("compile is weft.compile", "__import__('os').environ.get('WEFT_NATIVE_REPLAY') == '0'")
+    assert "observation 0" in difference_in_python(wrong)
 
 
 SHOWN = """

@@ -137,3 +137,10 @@ def test_nodes_die_with_their_tensors():
         assert [r() for r in alive] == [None, None]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("library", ["weft", pytest.param("torch", marks=pytest.mark.oracle)])
+def test_nothing_comes_of_nothing(library):
+    library = pytest.importorskip(library)
+    x = library.ones(3, requires_grad=True)
+    assert x.exp().grad_fn(None) is None and (x * x).grad_fn(None) == (None, None) and x.sum().grad_fn(None) is None

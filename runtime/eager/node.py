@@ -47,9 +47,7 @@ SECOND_BACKWARD = (
 adding = []  # the leaves to whose gradients Python is adding just now, in any thread: native code leaves all to it then
 
 
-def next_sequence():
-    """The sequence of a node made now."""
-    return next(_sequence)
+next_sequence = functools.partial(next, _sequence)  # that of a node made now
 
 
 class BaseNode:
@@ -108,7 +106,9 @@ class BaseNode:
                 f"{self.name()} expected {self.n_outputs} arguments, got {len(cotangents)} arguments instead"
             )
         require_not_freed(self)
-        found = self.run(cotangents[0]) if self.n_outputs == 1 else self.run_all(list(cotangents))
+        found = [None] * len(self.edges)
+        if self.n_outputs > 1 or self.is_python or cotangents[0] is not None:
+            found = self.run(cotangents[0]) if self.n_outputs == 1 else self.run_all(list(cotangents))
         return found[0] if len(found) == 1 else tuple(found)
 
     def register_hook(self, hook):

@@ -1,4 +1,4 @@
-"""python -m tests.attack --minutes N [--seed S] [--folder F] [--torch]: see the package's docstring.
+"""python -m tests.attack --minutes N [--seed S] [--folder F] [--beside B]: see the package's docstring.
 
 Prints a line of figures for every worker and at the end; ends with 1 if a program differed or a worker died.
 """
@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from .worker import source_of, work
+from .worker import FINDS, program_of, work
 
 SECONDS_PER_WORKER = 240
 # How the workers run in turn: native replay, and the same in Python.
@@ -23,10 +23,10 @@ def main():
     folder = Path(options.folder or tempfile.mkdtemp(prefix="attack-"))
     folder.mkdir(parents=True, exist_ok=True)
     if options.worker is not None:
-        work(options.seed, folder, options.worker, options.torch)
+        work(options.seed, folder, options.worker, options.beside)
         return 0
     print(f"seed {options.seed}; reproducers in {folder} (run them with PYTHONPATH=tests)", flush=True)
-    return _attack(options.seed, folder, 60 * options.minutes, ["--torch"] if options.torch else [])
+    return _attack(options.seed, folder, 60 * options.minutes, options.beside)
 
 
 def _options():
@@ -34,7 +34,7 @@ def _options():
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--folder", default=None, help="where reproducers are written")
-    parser.add_argument("--torch", action="store_true", help="eager mode beside PyTorch, not compiled beside eager")
+    parser.add_argument("--beside", choices=FINDS, default="compiled", help="what eager mode is compared with")
     parser.add_argument("--worker", type=float, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.seed is None:
@@ -42,31 +42,33 @@ def _options():
     return options
 
 
-def _attack(first, folder, seconds, flags):
+def _attack(first, folder, seconds, beside):
     """Workers one after the other, until the time is over. A seed is never run twice."""
+    environments = ENVIRONMENTS[:1] if beside == "python" else ENVIRONMENTS
     deadline, seed, turn, n_same, found = time.monotonic() + seconds, first, 0, 0, []
     while time.monotonic() < deadline:
         given = min(SECONDS_PER_WORKER, max(deadline - time.monotonic(), 1))
-        report = _run_worker(seed, folder, given, ENVIRONMENTS[turn % len(ENVIRONMENTS)], flags)
+        report = _run_worker(seed, folder, given, environments[turn % len(environments)], beside)
         seeds = [int(line.split()[1]) for line in report if line.startswith("run")]
         n_same += report.count("same")
         bad = [s for s, word in zip(seeds, [line for line in report if not line.startswith("run")]) if word != "same"]
         found += bad
-        print(f"seeds {seed} to {seeds[-1]}, {ENVIRONMENTS[turn % 3] or 'native'}: not the same {bad}", flush=True)
+        how = environments[turn % len(environments)] or "native"
+        print(f"seeds {seed} to {seeds[-1]}, {how}: not the same {bad}", flush=True)
         seed, turn = seeds[-1] + 1, turn + 1
     print(f"{seed - first} programs, seeds {first} to {seed - 1}: {n_same} the same, {len(found)} not: {found}")
     return 1 if found else 0
 
 
-def _run_worker(seed, folder, seconds, environment, flags):
+def _run_worker(seed, folder, seconds, environment, beside):
     """The lines that a worker has printed. If it died, the last says so, and its program is kept."""
     command = [sys.executable, "-m", "tests.attack", "--worker", str(seconds), "--seed", str(seed)]
-    command += ["--folder", str(folder), *flags]
+    command += ["--folder", str(folder), "--beside", beside]
     done = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True)
     report = done.stdout.split("\n")[:-1]
     if done.returncode != 0:
         died_at = int([line for line in report if line.startswith("run")][-1].split()[1]) if report else seed
-        kind, source = source_of(died_at)
+        kind, source = program_of(died_at, beside)
         (folder / f"died_{kind}_{died_at}.py").write_text(f"# ended by {done.returncode}, {environment}\n{source}")
         report = report if report else [f"run {seed}"]
         report.append("died")

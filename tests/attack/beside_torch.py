@@ -24,6 +24,9 @@ from . import compare
 RTOL, ATOL = 1e-4, 1e-5
 # float32 comes in where a program asks for it.
 RTOL_SINGLE = 2e-3
+# Programs with this line are run in the types that they have, not in float64.
+TYPED = "# types as they are"
+RTOL_OF_HALVES = {"float16": 2e-2, "bfloat16": 8e-2}
 _IN_BACKWARD = "raised in a backward"
 _OF_ARRAYS = "arrays and tensors, which mix in weft"
 
@@ -133,6 +136,7 @@ def _comparison(kind, lines):
         said=said,
         peek=peek,
         n_alive=lambda: 0,
+        name=lambda x: x.grad_fn is not None,
         assert_same=None,
         in_threads=compare.in_threads,
         reading=lambda *_: nullcontext(),
@@ -148,13 +152,21 @@ def _lines_of(error, lines):
 def _seen(x, kind, with_gradient=False):
     if isinstance(x, kind):
         gradient = _seen(x.grad, kind) if with_gradient and x.is_leaf else None
-        flags = str(x.dtype).split(".")[-1], tuple(x.shape), x.requires_grad, x.is_leaf
-        return ("tensor", flags, np.array(x.detach().numpy()), gradient)
+        # PyTorch says of views that were made without history that they require gradients, if their base does.
+        required = x.requires_grad and not (x._is_view() and x.grad_fn is None)
+        flags = str(x.dtype).split(".")[-1], tuple(x.shape), required, x.is_leaf
+        return ("tensor", flags, _numbers_of(x.detach()), gradient)
     if isinstance(x, (list, tuple)):
         return [_seen(v, kind, with_gradient) for v in x]
     if isinstance(x, dict):
         return {k if isinstance(k, str) else n: _seen(v, kind, with_gradient) for n, (k, v) in enumerate(x.items())}
     return x if isinstance(x, (bool, int, float, str, np.ndarray, type(None))) else type(x).__name__
+
+
+def _numbers_of(x):
+    """A copy as NumPy has it; floats of 16 bits as numbers that it knows."""
+    kept = str(x.dtype).split(".")[-1]
+    return np.array((x.float() if kept in RTOL_OF_HALVES else x).numpy()), kept
 
 
 def _observed(source, modules, kind):
@@ -164,8 +176,9 @@ def _observed(source, modules, kind):
     namespace = {"__name__": "attacked", "__builtins__": {**vars(builtins), "__import__": importer}}
     found = []
     weft.manual_seed(7)
-    weft.set_default_dtype(weft.float64)
-    torch.set_default_dtype(torch.float64)
+    if TYPED not in source:
+        weft.set_default_dtype(weft.float64)
+        torch.set_default_dtype(torch.float64)
     try:
         exec(compile(source, "<program>", "exec"), namespace)
         for x in namespace["program"](compare.undecorated):
@@ -182,10 +195,10 @@ def _observed(source, modules, kind):
 
 def _agree(a, b):
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return a[1] == b[1] and _close(a[2], b[2]) and _agree(a[3], b[3])
+        return a[1] == b[1] and _close_numbers(a[2], b[2]) and _agree(a[3], b[3])
     if isinstance(a, (int, float)) and isinstance(b, tuple):
         # Optimizers count their steps in numbers.
-        return b[1][1] == () and a == b[2]
+        return b[1][1] == () and a == b[2][0]
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(_agree, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
@@ -197,10 +210,15 @@ def _agree(a, b):
     return type(a) is type(b) and a is b is None
 
 
-def _close(a, b):
+def _close_numbers(a, b):
+    (a, kept), (b, _) = a, b
+    return _close(a, b, RTOL_OF_HALVES.get(kept))
+
+
+def _close(a, b, rtol=None):
     if a.dtype.kind not in "fc":
         return bool((a == b).all())
-    rtol = RTOL if a.dtype == np.float64 else RTOL_SINGLE
+    rtol = rtol or (RTOL if a.dtype in (np.float64, np.complex128) else RTOL_SINGLE)
     return np.allclose(a, b, rtol=rtol, atol=ATOL if rtol == RTOL else rtol, equal_nan=True)
 
 
@@ -251,9 +269,10 @@ def _in_double(source):
 
 def difference_beside_torch(source):
     """The first difference between weft in eager mode and torch, as a text, or None."""
-    if cannot_run(source):
+    if cannot_run(source) and TYPED not in source:
         return None
-    source = _in_double(source)
+    if TYPED not in source:
+        source = _in_double(source)
     lines = source.split("\n")
     ours = {"attack.compare": _comparison(weft.Tensor, lines)}
     with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -265,7 +284,7 @@ def difference_beside_torch(source):
             return None
         if not _agree(x, y):
             return f"observation {k}{_shown(*_innermost(x, y))}"
-        if isinstance(x, str) and x == y == _IN_BACKWARD:
+        if isinstance(x, str) and x == y == _IN_BACKWARD and TYPED not in source:
             # What a backward has done before its error is not the same.
             return None
     return None if len(a) == len(b) else f"{len(a)} observations with weft, {len(b)} with torch"

@@ -36,6 +36,11 @@ def peek(x):
     return repr(x) if isinstance(x, (int, float, str, np.ndarray, type(None))) else type(x).__name__
 
 
+def name(x):
+    """Of the node that made a tensor."""
+    return x.grad_fn.name() if x.grad_fn is not None else None
+
+
 def look(x):
     """All that can be asked of tensors in containers."""
     if isinstance(x, weft.Tensor):

@@ -14,7 +14,9 @@ from random_sharing import RandomSharing
 from weft import contest, made_anew, whole_calls
 from weft.runtime.record import frame_eager
 
+from .again import RandomAgain
 from .compare import difference_in, n_errors
+from .in_python import difference_in_python, soon
 from .many_sizes import RandomSizes
 from .minimise import minimised
 from .on_arrays import RandomOnArrays
@@ -27,6 +29,7 @@ from .whole import RandomWhole
 KINDS = (
     *("attack", "stranger", "whole", "training", "arrays", "stranger"),
     *("sharing", "whole", "loop", "strange loop", "sizes", "program"),
+    "again",
 )
 N_TRIED = 3
 N_BETWEEN_FREEZES = 4
@@ -49,6 +52,7 @@ def source_of(seed):
         "training": LongTraining,
         "sizes": RandomSizes,
         "arrays": RandomOnArrays,
+        "again": RandomAgain,
         "sharing": lambda seed: RandomSharing(seed, n_calls=24),
         "program": lambda seed: RandomProgram(2 * seed + 1, 4 + seed % 12),
     }
@@ -78,6 +82,16 @@ def outcome(source, find=difference_in):
         return f"{type(error).__name__}: {error}"
 
 
+def source_of_eager(seed):
+    """The same of programs that are about eager mode, which in Python does what native code does."""
+    return source_of(seed) if seed % 4 == 3 else ("again", RandomAgain(seed).source)
+
+
+def _natively():
+    soon()
+    return difference_in_python
+
+
 def _beside_torch():
     import torch
 
@@ -87,9 +101,18 @@ def _beside_torch():
     return difference_beside_torch
 
 
-def attack(seed, folder, find):
-    """Whether the program of this seed does the same in both modes. If not, a smaller one that does not is kept."""
-    kind, source = source_of(seed)
+# How a program is run a second time, by the name of the option.
+FINDS = {"compiled": lambda: difference_in, "torch": _beside_torch, "python": _natively}
+
+
+def program_of(seed, beside):
+    """(kind, source) of what a seed means where programs run a second time in this way."""
+    return (source_of_eager if beside == "python" else source_of)(seed)
+
+
+def attack(seed, folder, beside, find):
+    """Whether the program of this seed does the same both times. If not, a smaller one that does not is kept."""
+    kind, source = program_of(seed, beside)
     difference = outcome(source, find)
     if difference is None:
         return True
@@ -114,13 +137,13 @@ def _freeze():
     gc.freeze()
 
 
-def work(first, folder, seconds, beside_torch=False):
-    find = _beside_torch() if beside_torch else difference_in
+def work(first, folder, seconds, beside):
+    find = FINDS[beside]()
     deadline = time.monotonic() + seconds
     seed = first
     while time.monotonic() < deadline:
         print("run", seed, flush=True)
-        print("same" if attack(seed, folder, find) else "differs", flush=True)
+        print("same" if attack(seed, folder, beside, find) else "differs", flush=True)
         seed += 1
         if (seed - first) % N_BETWEEN_FREEZES == 1:
             _freeze()
