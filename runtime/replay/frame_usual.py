@@ -302,16 +302,16 @@ class UsualFrame(
             found = self.apply_between(op, operands, attributes) if self.eager_ops else NOT_APPLIED
             if found is not NOT_APPLIED:
                 return found
+            # What raises is nothing that a call does: it goes on here, if somebody catches that.
             if not any(may_take(self, other, op, operands) for other in self.recording.replays):
-                # What raises is nothing that a call does: it goes on here, if somebody catches that.
                 op.infer([meta_of(x) for x in operands], attributes, state.default_dtype)
             return self.depart(coming=(op, operands)).apply(op, operands, attributes)
         return tensor
 
     def before_lending(self, tensor):
-        if self.working or self.outside is None and self.position.value == len(self.entries) - 1:
-            return
         later = self.entries[self.position.value : -1]
+        if self.working or self.outside is None and not later:
+            return
         writes = any(e.op is BACKWARD or e.op is GRADIENTS or e.change or e.walk for e in later)
         if self.outside is not None or writes or later and self._is_read_by(later, tensor):
             self.depart().before_lending(tensor)
@@ -450,8 +450,7 @@ class UsualFrame(
 
     # --- departing ------------------------------------------------------------------------------------------------
     def depart(self, ends=False, coming=None):
-        """The frame that goes on with the call from here. ends: it has come to its end; coming: with this op of these
-        operands."""
+        """The frame that goes on with the call from here. ends: it has come to its end; coming: (op, operands)."""
         if self._real is None:
             self.working = self.changing = self.torn = True
             self.seen = self._numbers()
@@ -475,8 +474,7 @@ class UsualFrame(
         self._real, self.departed.value = other, True
         self.position.value = len(self.entries) - 1
         self.seen = self.successor = other.built_from = None
-        other.working = other.changing = other.torn = False
-        self.working = self.changing = self.torn = False
+        other.working = other.changing = other.torn = self.working = self.changing = self.torn = False
         self._finish()
 
     def ended_by(self):
