@@ -370,3 +370,37 @@ def test_gradients_of_parts_are_memory_of_their_own():
         assert all(float(x.grad.min()) == float(x.grad.max()) == -k for k, x in enumerate(leaves))
         cotangent.zero_()
         assert all(float(x.grad.max()) == -k for k, x in enumerate(leaves))
+
+
+# --- what users have done to gradients --------------------------------------------------------------------------------
+@pytest.mark.parametrize("n", [3, 16, 1000])
+@pytest.mark.parametrize("shift", [-7, -1, 0, 1, 7])
+def test_a_gradient_that_shares_memory_with_what_is_added(n, shift):
+    """A user has made one part of a tensor the gradient, and another part arrives there."""
+    for _ in range(TIMES):
+        memory = weft.arange(n + 20.0)
+        x = weft.zeros(n, requires_grad=True)
+        x.grad = memory[7 : n + 7]
+        (x + 0).backward(memory[7 + shift : n + 7 + shift])
+        assert x.grad.tolist() == [2 * k + 14.0 + shift for k in range(n)]
+
+
+def modes_in_hooks(library):
+    """The grad modes that hooks find after one that has set it, and whether the gradient requires gradients."""
+    seen = []
+    x = library.ones(3, requires_grad=True)
+    m = x.exp()
+    h = m.exp()
+    h.register_hook(lambda g: [library.set_grad_enabled(True), None][1])
+    m.register_hook(lambda g: seen.append(library.is_grad_enabled()))
+    x.register_hook(lambda g: seen.append(library.is_grad_enabled()))
+    h.sum().backward()
+    return seen, x.grad.requires_grad, library.is_grad_enabled()
+
+
+@pytest.mark.parametrize("library", ["weft", pytest.param("torch", marks=pytest.mark.oracle)])
+def test_the_mode_that_a_hook_sets_is_that_of_its_node(library):
+    """The nodes after it, and the gradient, are as without."""
+    library = pytest.importorskip(library)
+    for _ in range(TIMES):
+        assert modes_in_hooks(library) == ([False, False], False, True)

@@ -91,7 +91,8 @@ def fill_slots(words: Words, routine: Routine, operands: Tuple, array: ArrayObje
 def put_number(words: Words, i: I64, x: Object):
     value = as_double(x)
     if type(x) is not float:
-        require(value <= LARGEST_EXACT and value >= -LARGEST_EXACT and has_error() is None)
+        # One more than the largest has become the largest here.
+        require(value < LARGEST_EXACT and value > -LARGEST_EXACT and has_error() is None)
     words.numbers[i] = value
 
 

@@ -144,6 +144,8 @@ def can_be_added_in_place(words: Words, gradient: Object, cotangent: Object) -> 
     target = cast(TensorObject, gradient)
     if target._requires_grad is not False or target._node is not None or target._frame is not None:
         return False
+    if not are_apart(words, cast(ArrayObject, target._data), cast(ArrayObject, cast(TensorObject, cotangent)._data)):
+        return False
     if target._storage is None:
         return target._base is None and is_writeable(target)
     return (
@@ -151,6 +153,14 @@ def can_be_added_in_place(words: Words, gradient: Object, cotangent: Object) -> 
         and cast(StorageObject, target._storage).changes is None
         and is_writeable(target)
     )
+
+
+@native()
+def are_apart(words: Words, left: ArrayObject, right: ArrayObject) -> Bool:
+    """Of arrays that are alike: whether they have no element in common, or all of them. A user may have made one of the
+    other's memory the gradient."""
+    n_bytes = n_elements(left) * (4 if left.dtype is words.float32 else 8)
+    return left.data == right.data or left.data + n_bytes <= right.data or right.data + n_bytes <= left.data
 
 
 @native(inline=True)

@@ -167,7 +167,8 @@ class Sweep:
         self.contribute(*edge, cotangent)
 
     def take_one(self):
-        """Run the next node."""
+        """Run the next node, whatever hooks of the one before have set."""
+        state.grad_enabled = self.create_graph
         node = self.queue.take()
         cotangents = self.pending.pop(node, None)
         if self.walked is None and isinstance(node, Node) and self._has_run_simply(node, cotangents):
