@@ -69,8 +69,11 @@ def _emit_tiles(module, stem, element, height, vectors, chosen):
     a, terms, panel, row_step = given["a"], given["terms"], given["panel"], given.get("row_step", b.i64(PANEL_BYTES))
     t = Type(element, module.target.vector_bytes // Type(element).element_bytes)
     size, lanes = t.element_bytes, t.lanes
-    with b.loop(0, given["tiles"], 1, [given["rows"], given["results"]]) as (_, tile):
+    with b.loop(0, given["tiles"], 1, [given["rows"], given["results"]]) as (k, tile):
         table, target = tile.values
+        is_last = b.cmp("eq", b.add(k, b.i64(1)), given["tiles"])
+        # What stands behind the table is anything, and asking for an address that there is not takes as long as a tile.
+        ahead = b.select(is_last, table, b.offset(table, height, 4))
         starts = [b.freeze(b.offset(a, index(b, table, r), size)) for r in range(height)]
         lines = [b.offset(target, b.mul(row_step, b.i64(r)) if chosen else r * PANEL_BYTES, 1) for r in range(height)]
         stored = [b.offset(line, v * lanes, size) for line in lines for v in range(vectors)]
@@ -80,7 +83,7 @@ def _emit_tiles(module, stem, element, height, vectors, chosen):
             term = index(b, terms, p)
             row = b.offset(panel, index(b, given["places"], p), PANEL_BYTES) if chosen else now
             columns = [b.load(b.offset(row, v * lanes, size), t) for v in range(vectors)]
-            _fetch_ahead(b, a, b.offset(table, height, 4), term, p, height, size)
+            _fetch_ahead(b, a, ahead, term, p, height, size)
             following = []
             for r in range(height):
                 x = b.splat(b.load(b.offset(starts[r], term, size), Type(element)), lanes)

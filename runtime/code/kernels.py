@@ -5,7 +5,7 @@ once ever per machine. Data addresses come from NumPy through ctypes.
 """
 
 import ctypes
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from math import prod
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from ...compiler.conventions import AGAIN, LET_GO, SEEN, TAKE_AGAIN
 from ...compiler.dtypes import element_of, float32, float64, from_numpy, int64
 from ...compiler.later import later
+from ...compiler.ops.table import Meta
 from ..state.aligned import address_of
 from . import jit, made_here
 from .aside import LONG_NS, aside
@@ -309,16 +310,24 @@ def run_grid_product(op, arrays, attributes, out):
     function = _functions.get(("grid", element))
     if function is None:
         function = _functions["grid", element] = ctypes.PYFUNCTYPE(None, *_GRID_TYPES)(grid_address(element))
-    products = kernel.products_of(arrays, out.shape, attributes, out.itemsize)
-    words = np.array(products.words(out.itemsize), np.int64)
-    scratch = np.empty(products.scratch_bytes, np.uint8)
+    how = tuple([array.shape for array in arrays]), out.shape, tuple(attributes.items()), out.itemsize
+    words, scratch_bytes, units, each = _facts_of_grid_product(op, *how)
+    scratch = np.empty(scratch_bytes, np.uint8)
     a, b = (address_of(arrays[k]) for k in kernel.order)
-    units = products.units(out.itemsize)
-    each = max(1, units * _MOST_AT_ONCE * 2 // max(products.flops, 1))
     for first in range(0, units, each):
         some = min(each, units - first)
         function(a, b, address_of(out), address_of(words), first, some, address_of(scratch))
     return out
+
+
+@lru_cache(256)
+def _facts_of_grid_product(op, shapes, shape, attributes, item_bytes):
+    """(words, bytes of scratch memory, units, how many of them at once): finding them takes longer than a small
+    convolution."""
+    products = op.kernel.products_of([Meta(x, None) for x in shapes], shape, dict(attributes), item_bytes)
+    units = products.units(item_bytes)
+    each = max(1, units * _MOST_AT_ONCE * 2 // max(products.flops, 1))
+    return np.array(products.words(item_bytes), np.int64), products.scratch_bytes, units, each
 
 
 _GEMM_TYPES = (_POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER)
