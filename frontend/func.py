@@ -262,7 +262,8 @@ def vjp(func, *primals, has_aux=False):
                 f"function. cotangents: {given_form}, primal output: {form}"
             )
         with _Level(leaves) as level:
-            return level.release(tree_unflatten(_gradients(outputs, inputs, flat), spec))
+            found = _gradients(outputs, inputs, flat, level.gives_history((outputs, flat)))
+            return level.release(tree_unflatten(found, spec))
 
     return (released, vjp_fn, aux) if has_aux else (released, vjp_fn)
 
@@ -288,7 +289,8 @@ def linearize(func, *primals):
                 f"{[tuple(t.shape) for t in flat]} are given, {[tuple(x.shape) for x in inputs]} needed"
             )
         with _Level(leaves) as level:
-            return level.release(tree_unflatten(_gradients(gradients, cotangents, flat), form))
+            found = _gradients(gradients, cotangents, flat, level.gives_history((gradients, flat)))
+            return level.release(tree_unflatten(found, form))
 
     return released, jvp_fn
 
@@ -327,16 +329,17 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None):
             result = func(*args, **kwargs)
             result, aux = _with_aux("jacrev", result) if has_aux else (result, None)
             outputs, form = _outputs("jacrev", result)
-            blocks = [rebuild(_rows(out, inputs)) for out in outputs]
+            create_graph = level.gives_history(outputs)
+            blocks = [rebuild(_rows(out, inputs, create_graph)) for out in outputs]
             found = level.release((tree_unflatten(blocks, form), aux))
         return found if has_aux else found[0]
 
     return jacobian
 
 
-def _rows(output, inputs):
+def _rows(output, inputs, create_graph):
     """The derivatives of one output, by backward passes: a tensor per input."""
-    rows = [_gradients([element], inputs) for element in output.reshape(-1).unbind()]
+    rows = [_gradients([x], inputs, create_graph=create_graph) for x in output.reshape(-1).unbind()]
     return [_block(column, (*output.shape, *x.shape), x) for column, x in zip(zip(*rows), inputs)] or [
         x.new_zeros(*output.shape, *x.shape) for x in inputs
     ]
@@ -358,7 +361,8 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
             outputs, form = _outputs("jacfwd", result)
             cotangents = [_leaf(ones_like(out)) for out in outputs]
             gradients = _gradients(outputs, inputs, cotangents)
-            columns = [_columns(g, x, outputs, cotangents) for g, x in zip(gradients, inputs)]
+            create_graph = level.gives_history(gradients)
+            columns = [_columns(g, x, outputs, cotangents, create_graph) for g, x in zip(gradients, inputs)]
             blocks = [rebuild([column[k] for column in columns]) for k in range(len(outputs))]
             found = level.release((tree_unflatten(blocks, form), aux))
         return found if has_aux else found[0]
@@ -366,9 +370,10 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
     return jacobian
 
 
-def _columns(gradient, x, outputs, cotangents):
+def _columns(gradient, x, outputs, cotangents, create_graph):
     """The derivatives of all outputs for one input, by derivatives of its gradient: a tensor per output."""
-    columns = [_gradients([element], cotangents) for element in gradient.reshape(-1).unbind()]
+    elements = gradient.reshape(-1).unbind()
+    columns = [_gradients([element], cotangents, create_graph=create_graph) for element in elements]
     found = []
     for k, out in enumerate(outputs):
         block = _block([column[k] for column in columns], (*x.shape, *out.shape), out)
