@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from .dtypes import bfloat16, float16, float32, from_numpy
+from .dtypes import bfloat16, float16, float32, from_numpy, int32, int64
 from .ops.table import OpError
 
 
@@ -64,14 +64,14 @@ def number(value, dtype):
         raise OpError(f"value cannot be converted to type {dtype.name} without overflow: {value}")
     if dtype.is_half:
         return float32.numpy.type(value)
-    if dtype.is_compiled or dtype.is_complex:
+    if (dtype.is_compiled and dtype is not int32) or dtype.is_complex:
         return dtype.numpy.type(value)
     return convert(np.asarray(value), dtype)[()]
 
 
 def fitting(value, dtype):
-    """The same for numbers that must fit into integers below 32 bits; those of arithmetic wrap around."""
-    if dtype.category == 1 and not dtype.is_compiled and not isinstance(value, complex):
+    """The same for numbers that must fit into integers below 64 bits; those of arithmetic wrap around."""
+    if dtype.category == 1 and dtype is not int64 and not isinstance(value, complex):
         check_fits(value, value, dtype)
     return number(value, dtype)
 

@@ -52,3 +52,51 @@ def test_no_number_becomes_its_neighbour(name, k):
     compiled = weft.compile(lambda x: of_tensors(x, k))
     for _ in range(3):
         assert compiled(weft.tensor(VALUES)).tolist() == expected
+
+
+# --- integers of 32 bits ----------------------------------------------------------------------------------------------
+BEYOND = [(1 << 31), -(1 << 31) - 1, (1 << 40) + 1]
+ARITHMETIC = {
+    "add": lambda ns, x, k: x + k,
+    "subtract from": lambda ns, x, k: k - x,
+    "multiply": lambda ns, x, k: x * k,
+    "equal": lambda ns, x, k: x == k,
+    "less": lambda ns, x, k: x < k,
+    "and": lambda ns, x, k: x & k,
+    "remainder": lambda ns, x, k: x % k,
+    "in place": lambda ns, x, k: x.clone().mul_(k),
+}
+FITTING = {
+    "where": lambda ns, x, k: ns.where(x > 1, x, k),
+    "fill": lambda ns, x, k: x.masked_fill(x > 1, k),
+    "at least": lambda ns, x, k: x.clamp(min=k),
+    "full": lambda ns, x, k: ns.full_like(x, k),
+}
+
+
+def of_narrow(ns, function, n, k):
+    """The first elements for a tensor of n; the kind of error if there is one."""
+    x = ns.tensor([1, 2, 3], dtype=ns.int32).repeat(n // 3)
+    try:
+        return function(ns, x, k)[:3].tolist()
+    except RuntimeError:
+        return "RuntimeError"
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", [*ARITHMETIC, *FITTING])
+@pytest.mark.parametrize("n", [3, 210_000])
+def test_numbers_beyond_32_bits_are_pytorchs(name, n):
+    """They wrap around in arithmetic, from the first call on and in the last, and where they must fit they raise."""
+    torch = pytest.importorskip("torch")
+    function = ARITHMETIC.get(name) or FITTING[name]
+    for k in BEYOND:
+        expected = of_narrow(torch, function, n, k)
+        assert (expected == "RuntimeError") is (name in FITTING)
+        for _ in range(TIMES):
+            of_narrow(weft, function, n, 2)
+            assert of_narrow(weft, function, n, k) == expected
+        # Programs of compiled calls let numbers wrap around where eager mode says that they must fit.
+        compiled = weft.compile(lambda ns, x, k: function(ns, x, k))
+        for _ in range(3):
+            assert of_narrow(weft, compiled, n, k) == expected or name in FITTING

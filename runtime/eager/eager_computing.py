@@ -1,6 +1,6 @@
 """Running the steps of a Routine, or its program, in native code; of the subset (docs/native.md)."""
 
-from ...compiler.translate.kinds import I64, Bool, List, Object, Tuple
+from ...compiler.translate.kinds import F64, I64, Bool, List, Object, Tuple
 from ...compiler.translate.language import address_of, cast, load_at, native, require
 from ..code.native_kinds import TensorObject, as_double, as_long, has_error
 from .eager_arrays import new_array
@@ -19,6 +19,7 @@ from .eager_words import (
 
 LARGEST_INTEGER = 9007199254740992  # up to it all are floats
 LARGEST_EXACT = 9007199254740992.0
+LEAST_NARROW, LARGEST_NARROW = -2147483648.0, 2147483647.0
 
 
 @native()
@@ -81,6 +82,7 @@ def fill_slots(words: Words, routine: Routine, operands: Tuple, array: ArrayObje
             words.slots[i] = words.wholes_at + 8 * i
         elif routine.operands[i].is_number:
             put_number(words, i, operands[i])
+            require(not routine.operands[i].is_narrow or is_narrow(words.numbers[i]))
             words.slots[i] = words.numbers_at + 8 * i
         else:
             words.slots[i] = cast(ArrayObject, cast(TensorObject, operands[i])._data).data
@@ -94,6 +96,12 @@ def put_number(words: Words, i: I64, x: Object):
         # One more than the largest has become the largest here.
         require(value < LARGEST_EXACT and value > -LARGEST_EXACT and has_error() is None)
     words.numbers[i] = value
+
+
+@native(inline=True)
+def is_narrow(x: F64) -> Bool:
+    """Whether an integer is one of 32 bits: others wrap around, which a kernel that is given a float cannot."""
+    return x >= LEAST_NARROW and x <= LARGEST_NARROW
 
 
 @native()

@@ -6,11 +6,11 @@ What is left, all kernels of an op, a composite or a derivative, is one call of 
 
 from ...compiler.translate.kinds import I64, Borrowed, Object, Rows, Struct, Tuple
 from ...compiler.translate.language import METHOD, External, cast, native, require
-from .eager_computing import put_number, put_whole, run_step
+from .eager_computing import is_narrow, put_number, put_whole, run_step
 from .eager_words import ArrayObject, Step, Words
 
 WORDS = Words()
-UNREAD, ARRAY, NUMBER, WHOLE = range(4)
+UNREAD, ARRAY, NUMBER, WHOLE, NARROW = range(5)
 ROW_MAJOR = 1  # NumPy's flag of arrays
 item_of = External("PyTuple_GetItem", (Tuple, I64), Borrowed(Object), fails="null", python=lambda x, k: x[k])
 
@@ -42,8 +42,9 @@ def run_on_arrays(calls: Calls, given: Object) -> Object:
             operand = cast(ArrayObject, item_of(values, i))
             require(operand.flags & ROW_MAJOR != 0)
             WORDS.slots[i] = operand.data
-        elif calls.kinds[i] == NUMBER:
+        elif calls.kinds[i] == NUMBER or calls.kinds[i] == NARROW:
             put_number(WORDS, i, item_of(values, i))
+            require(calls.kinds[i] == NUMBER or is_narrow(WORDS.numbers[i]))
             WORDS.slots[i] = WORDS.numbers_at + 8 * i
         elif calls.kinds[i] == WHOLE:
             put_whole(WORDS, i, item_of(values, i))

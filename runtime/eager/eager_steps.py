@@ -96,6 +96,7 @@ class Builder:
         has_no_programs = any(m.dtype.is_half or m.dtype.is_complex for m in metas)
         self.most = MOST_HALVES + 1 if has_no_programs else MOST_ELEMENTS
         self.takes_wholes = False  # whether integers among the operands are given as such
+        self.takes_narrow = False  # whether one of them is to be one of 32 bits
         self.constants = {}  # number of a value -> what it is in all calls
         self.sizes = {}  # slot of what a step makes -> its number of elements
         self.unplaced = {}  # slot of what a step makes -> bytes, until it is known which are results
@@ -353,6 +354,7 @@ class Builder:
         require_kernel(op, types, attributes, wide(out.dtype))
         if any(x.is_number and d is bool_ for x, d in zip(operands, types)):
             raise NoSteps(f"{op.name} of a number as a bool")
+        self.takes_narrow |= any(x.is_number and d is int32 for x, d in zip(operands, types))
         if not lying:
             operands = [self.converted(x, dtype) for x, dtype in zip(operands, types)]
         n, checks, loops = len(operands), eager_kernels.looks_at(op, types), loops_over(operands, out)

@@ -101,12 +101,14 @@ StorageObject = ObjectKind(
 
 class Operand(Struct):
     """kind: the type of a tensor's elements, or the class of a number. is_whole: of a number that kernels are given as
-    an integer of 64 bits. strides: of a tensor that is not row-major. Its elements are in n_bytes from `lowest` bytes
-    after the address of the first on. may_be_target: whether what is changed in place may be this one too."""
+    an integer of 64 bits; is_narrow: of one that becomes an integer of 32. strides: of a tensor that is not row-
+    major. Its elements are in n_bytes from `lowest` bytes after the address of the first on. may_be_target: whether
+    what is changed in place may be this one too."""
 
     kind: Object
     is_number: Bool
     is_whole: Bool
+    is_narrow: Bool
     is_row_major: Bool
     shape: Rows(I64)
     strides: Rows(I64)

@@ -11,7 +11,7 @@ from struct import Struct
 
 import numpy as np
 
-from ...compiler.dtypes import are_computed
+from ...compiler.dtypes import are_computed, int32
 from ...compiler.ops.comparison import cast
 from ...compiler.storage import convert, fitting, number
 from ..code import kernels
@@ -67,7 +67,7 @@ def _function(op, metas, attributes, types, meta):
         function = partial(aside, function)
     if op.kind == "view" or "view" in op.extra:
         return function, False
-    casts = [_cast(m, d) for m, d in zip(metas, types)] if types and op.kind != "reduction" else ()
+    casts = [_cast(m, d, _scalar(op)) for m, d in zip(metas, types)] if types and op.kind != "reduction" else ()
     return _whole(_after_casts(function, [c and partial(quietly, c) for c in casts]) if any(casts) else function), False
 
 
@@ -91,7 +91,7 @@ def _whole(function):
 
 # --- elementwise ----------------------------------------------------------------------------------------------------
 def _elementwise(op, metas, attributes, types, meta):
-    casts = [_cast(m, d) for m, d in zip(metas, types)]
+    casts = [_cast(m, d, _scalar(op)) for m, d in zip(metas, types)]
     if op.evaluate is not None:
         function = partial(op.evaluate, **attributes) if attributes else op.evaluate
         function = into_new_memory(function, meta)
@@ -117,8 +117,7 @@ def _by_numpy(op, metas, attributes, types, meta):
         return None
     if op.kind == "elementwise":
         function = into_new_memory(function, meta)
-    scalar = fitting if "fits" in op.traits else number
-    casts = [_conversion(m, d, scalar) for m, d in zip(metas, types)]
+    casts = [_conversion(m, d, _scalar(op)) for m, d in zip(metas, types)]
     function = partial(function, **attributes) if attributes else function
     return _after_casts(function, casts) if any(casts) else function
 
@@ -134,10 +133,16 @@ def _maker(shape, dtype):
     return new_array if is_large(shape, dtype) else np.empty
 
 
-def _cast(meta, dtype):
+def _scalar(op):
+    """What makes a number of a type of a Python number for the op."""
+    return fitting if "fits" in op.traits else number
+
+
+def _cast(meta, dtype, scalar=number):
     """What converts an operand to the type; None if it has the type."""
     if meta.weak:
-        return dtype.numpy.type
+        # Of what does not fit into 32 bits NumPy makes an error.
+        return partial(scalar, dtype=dtype) if dtype is int32 else dtype.numpy.type
     return None if meta.dtype is dtype else methodcaller("astype", dtype.numpy)
 
 

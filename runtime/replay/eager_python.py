@@ -14,7 +14,7 @@ import numpy as np
 from ...compiler.translate.kinds import offset_of
 from ..code import translated
 from ..code.packing import Packed
-from ..eager.eager_on_arrays import ARRAY, NUMBER, UNREAD, WHOLE, Calls, not_run, run_on_arrays
+from ..eager.eager_on_arrays import ARRAY, NARROW, NUMBER, UNREAD, WHOLE, Calls, not_run, run_on_arrays
 from ..eager.eager_planned import derivative_of, steps_of
 from ..eager.eager_steps import NoSteps
 from ..eager.eager_words import Words
@@ -181,7 +181,9 @@ def _call(builder, n_results, steps, fixed, classes):
 def _kind(builder, k, number_class):
     if not builder.values[k].is_number:
         return ARRAY
-    return WHOLE if builder.takes_wholes and number_class is int else NUMBER
+    if number_class is not int:
+        return NUMBER
+    return WHOLE if builder.takes_wholes else NARROW if builder.takes_narrow else NUMBER
 
 
 class _Held(np.ndarray):

@@ -64,7 +64,8 @@ def operand(meta, kind, strides=None, builder=None):
     """What a tensor or number of this kind must be."""
     if meta.weak:
         takes_whole = kind is int and builder is not None and builder.takes_wholes
-        return Operand(kind=kind, is_number=True, is_whole=takes_whole)
+        is_narrow = kind is int and builder is not None and builder.takes_narrow
+        return Operand(kind=kind, is_number=True, is_whole=takes_whole, is_narrow=is_narrow)
     shape = tuple(meta.shape)
     return Operand(kind=meta.dtype.numpy, shape=shape, strides=strides or (), is_row_major=strides is None)
 
