@@ -33,7 +33,7 @@ from .runtime.replay.bound_call import install as call_methods_natively
 from .runtime.replay.compiled_call import install
 from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_arguments import arguments_of, leaves_of
-from .runtime.replay.usual_learning import usual_frame
+from .runtime.replay.usual_learning import is_learning, usual_frame
 from .runtime.state.elsewhere import any_elsewhere, is_elsewhere, used
 from .runtime.state.marks import asked_classes
 from .runtime.state.modes import state, watching
@@ -263,7 +263,7 @@ class CompiledFunction(Trials):
             raise
         recording.followed = (*recording.followed[1 - AFTER_NEW :], perf_counter() - began)
         self._took(args, kwargs, self._learn(frame, structure, types))
-        if recording.calls == recording.n_followed == ALL_FOLLOWED:
+        if recording.calls == recording.n_followed == ALL_FOLLOWED and not is_learning(recording):
             self._ask_soon()
         return result
 

@@ -18,6 +18,7 @@ from .runtime.replay.compiled_call import EAGERLY, N_LEFT, Calls
 from .runtime.replay.frame_usual import NOT_STARTED
 from .runtime.replay.usual_arguments import leaves_of
 from .runtime.replay.usual_end import raise_often
+from .runtime.replay.usual_learning import is_learning
 from .runtime.state.afterwards import Afterwards
 
 _whole_calls = later("whole_calls:WholeCalls")
@@ -195,7 +196,10 @@ class Trials(Calls):
         says nothing of those to come."""
         if self._many is not None and self._many.postponed:
             return True
-        return any(recording.is_waiting() or recording.postponed for recording in self._recordings.values())
+        recordings = self._recordings.values()
+        if not (self._contest.is_eager or self._contest.is_going_on()) and any(map(is_learning, recordings)):
+            return True
+        return any(recording.is_waiting() or recording.postponed for recording in recordings)
 
 
 def _may_be_whole(usual):

@@ -8,6 +8,7 @@ from compiled_twin import assert_same
 import weft
 from weft import contest as contest_module
 from weft.contest import EAGER, REPLAYED, TRIAL, WARMING, Contest
+from weft.runtime.replay import usual_learning
 
 LONG = [SimpleNamespace(op=object())] * 50  # steps: eager calls of so many take 12.5 us at the very least
 
@@ -77,6 +78,7 @@ def test_the_bits_are_the_same_whichever_way_calls_go(monkeypatch, call_eagerly)
     """Rows chosen by a mask: other numbers of them in each call."""
     monkeypatch.setattr(contest_module, "AFTER", 8)
     monkeypatch.setattr(contest_module, "_MORE_SECONDS", 1e9)
+    monkeypatch.setattr(usual_learning, "_LEARNED_BY", 8)
     monkeypatch.setattr(Contest, "typical", lambda self, way: 1e3 if (way is EAGER) is call_eagerly else 2e3)
 
     def scenario(compile):

@@ -29,6 +29,7 @@ from . import (  # noqa: F401
     sciences,
     scipy_style,
     scripts,
+    sized,
     slopes,
     spellings,
     steps,

@@ -22,6 +22,7 @@ from .onlooker import shown_homes
 PICKED = "picked"
 # How many places of a tensor a path is recorded for, each as a path of its own.
 FEW = 3
+_FEW_BRANCHES = 12  # with which parts that differ in size have paths as well
 # Of larger parts of what is in memory a program would make a copy.
 _LARGE = 1 << 14
 # What takes numbers for places, in place of what does not.
@@ -106,6 +107,7 @@ def _is_elsewhere(frame, op, attributes):
         return True
     same = [step for step in after_inputs(frame.step) if step.op is op]
     is_new = len(same) >= FEW and not any(same_attributes(step.attributes, attributes) for step in same)
+    is_new = is_new and not _has_own_size(op, same, attributes, frame.recording.n_branches)
     if is_new:
         _note_varied(varied, same)
         # Calls go one way from now on, those at the places that have paths too.
@@ -114,6 +116,15 @@ def _is_elsewhere(frame, op, attributes):
     if is_new or varied and (op, user_line()) in varied:
         known.elsewhere += (op,)
     return op in known.elsewhere
+
+
+def _has_own_size(op, same, attributes, n_branches):
+    """Whether what is taken has another size than all parts that a path was recorded for, as x[:n] has: whatever takes
+    it, what comes next is another path."""
+    if op is not view.slice_ or n_branches >= _FEW_BRANCHES:
+        return False
+    sizes = [part[1:] for part in attributes["spec"]]
+    return all([part[1:] for part in step.attributes["spec"]] != sizes for step in same)
 
 
 def _note_varied(varied, same):

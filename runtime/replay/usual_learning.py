@@ -4,6 +4,8 @@ A recording remembers its last calls: where they ended and which tensors they me
 a UsualFrame. Calls that differ in turn (two models, both outcomes of an `if`) get one each.
 """
 
+from collections import Counter
+
 from ..eager.node import AccumulateGrad
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..record.expectation import Expectation, Met
@@ -13,8 +15,9 @@ from . import frame_usual, native_making
 from .usual_end import raise_often, set_learning_from_errors
 from .usual_entries import NotReplayed, entries_of, is_leaf
 
-_MAX_MEMORIES = 24
-_MAX_REPLAYS = 8
+_MAX_MEMORIES = 48
+_MAX_REPLAYS = 16
+_MANY_OF, _LEARNED_BY = 4, 160  # one of so many calls; from so many on nobody waits
 _UNLIKE_BEFORE_IT_IS_SAID = 8
 
 
@@ -59,6 +62,16 @@ def usual_frame(frame, structure, types):
 
 
 set_learning_from_errors(usual_frame)
+
+
+def is_learning(recording):
+    """Whether many calls are followed so far because they go several ways, some of which have come twice, and will be
+    replayed when they come once more: what calls take now says nothing of those to come."""
+    n_calls, n_followed = recording.calls, recording.n_followed
+    if n_calls >= _LEARNED_BY or _MANY_OF * n_followed < n_calls or len(recording.replays) >= _MAX_REPLAYS:
+        return False
+    times = Counter(id(end[0]) for end, _ in recording.memories)
+    return len(times) > 1 and 2 in times.values()
 
 
 def stable_of(recording, end, lasting):
