@@ -148,4 +148,7 @@ def _derived(op, index, cotangent, operands, attributes):
                 if part is not None:
                     before = collected.get(id(o))
                     collected[id(o)] = part if before is None else add(before, part)
-    return collected.get(id(traced[index]))
+    found = collected.get(id(traced[index]))
+    # Its entries hold it: without this, tensors that nobody has any more would live until the garbage collector comes.
+    tape.clear()
+    return found
