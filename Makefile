@@ -1,4 +1,4 @@
-# make demo, test, test-interpreters, bench, lint, docs, dist, clean. Needs CPython 3.10 to 3.13; everything
+# make demo, test, test-interpreters, bench, lint, docs, dist, clean. Needs CPython 3.10 to 3.14; everything
 # else goes into .venv (and .venv-3.12, ... for other interpreters).
 PYTHON ?= python3
 VENV = .venv

@@ -66,7 +66,7 @@ _REFUSED = frozenset(
 _OF_OPERATORS = ("__getitem__", "__len__", "__iter__", "__contains__", "__enter__", "__exit__", "__bool__")
 _OF_CELLS = ("LOAD_DEREF", "LOAD_CLOSURE", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLASSDEREF")
 _OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
-_LAST_KNOWN = (3, 13)  # CPython whose instructions these are
+_LAST_KNOWN = (3, 14)  # CPython whose instructions these are
 _MOST_FUNCTIONS, _MOST_PARTS = 64, 1 << 12
 _MOST_BYTES = 1 << 18  # of arrays: comparing more takes as long as running the function
 _KEYS = (str, int, float, bool, bytes, type(None))
@@ -282,10 +282,16 @@ class Reads(ReadsOfContainers, ReadsOfObjects):
 
     def _is_of_values(self, step):
         """Whether an instruction leaves something on the stack that no argument is, other than by its value."""
-        if step is None or step.opname not in ("LOAD_CONST", "LOAD_GLOBAL", "LOAD_DEREF", *_OF_ATTRIBUTES):
+        if step is None or step.opname not in (
+            "LOAD_CONST",
+            "LOAD_SMALL_INT",
+            "LOAD_GLOBAL",
+            "LOAD_DEREF",
+            *_OF_ATTRIBUTES,
+        ):
             return False
         found = [value for _, name, value in (*self.items, *self.attributes) if name == step.argval]
-        if step.opname == "LOAD_CONST":
+        if step.opname in ("LOAD_CONST", "LOAD_SMALL_INT"):
             found = []
         elif step.opname == "LOAD_DEREF":
             found = [value for _, value in self.cells]
@@ -421,7 +427,9 @@ def _new_object(code, is_filling):
 
 def _is_loaded(name, step):
     """Whether an instruction leaves the variable on top of the stack."""
-    found = step.argval if step is not None and step.opname.endswith("LOAD_FAST") else None
+    # From 3.14 on variables may be lent to the stack.
+    is_variable = step is not None and step.opname.removesuffix("_BORROW").endswith("LOAD_FAST")
+    found = step.argval if is_variable else None
     return (found[-1] if isinstance(found, tuple) else found) == name
 
 

@@ -19,7 +19,7 @@ _ASIDE = frozenset(
     str.split("""
     __init__ __repr__ __str__ __post_init__ __init_subclass__ __class_getitem__ __del__ __getstate__ __setstate__
     __reduce__ __reduce_ex__ __copy__ __deepcopy__ __replace__ __dir__ __format__ __sizeof__ __setattr__ __delattr__
-    __subclasshook__
+    __subclasshook__ __annotate__ __annotate_func__
 """)
 )
 _OF_MAKING = frozenset(("__init__", "__post_init__", "__setattr__", "__del__"))  # and of ending, an object

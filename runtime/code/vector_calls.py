@@ -13,7 +13,7 @@ import ctypes
 from typing import Any
 
 PLACE = object.__basicsize__
-# Of a class, in CPython 3.10 to 3.13: the word with its slot for calls, that with the place of the address in its
+# Of a class, in CPython 3.10 to 3.14: the word with its slot for calls, that with the place of the address in its
 # objects, and that with its flags, one of which says that calls go there first.
 CALL_SLOT, _OFFSET_SLOT, _FLAGS = 16, 7, 21
 _HAS_VECTORCALL = 1 << 11

@@ -332,7 +332,7 @@ def layout_with_keys(layout):
     parts, meta = [object() for _ in range(3)], ValueMeta((object(),), object())
     places = {f"slice_{name}": native_layout.place(slice(*parts), id(part)) for name, part in zip(_PARTS, parts)}
     places |= {f"meta_{name}": native_layout.place(meta, id(getattr(meta, name))) for name in ("shape", "dtype")}
-    places |= layout._asdict()
+    places |= layout._asdict() | {"tuple_hash": layout.tuple_items - 8}  # where a tuple has it, before its items
     return namedtuple("KeysLayout", places)(**places)
 
 

@@ -139,7 +139,7 @@ def _place_of_weak_references():
     return offset
 
 
-_TYPE_VERSION = 384  # of tp_version_tag in CPython 3.10 to 3.13
+_TYPE_VERSION = 384  # of tp_version_tag in CPython 3.10 to 3.14
 
 
 def type_version(kind):

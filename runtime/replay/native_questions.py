@@ -7,7 +7,7 @@ a type by another name of NumPy's, Python is asked. Of the subset (docs/native.m
 import ctypes
 
 from ...compiler.dtypes import ALL
-from ...compiler.translate.kinds import I64, Address, Object, Struct, Tuple
+from ...compiler.translate.kinds import I64, Address, Bool, Object, ObjectKind, Struct, Tuple
 from ...compiler.translate.language import address_of, cast, keep, load_at, local_array, native
 from ..code import translated
 from ..code.lasting import keep_for_ever
@@ -30,11 +30,14 @@ class Words(Struct):
     ndim: Object
     item: Object
     size: Object  # the class
+    keeps_hash: Bool  # whether a tuple has a place for its hash, as from CPython 3.14 on
     array_types: Tuple
     types: Tuple
 
 
 WORDS = Words()
+SizeObject = ObjectKind("Size", Size, {"hash": ("tuple_hash", I64)})
+_WITHOUT_HASH = 24  # bytes of a tuple without items that has no place for its hash
 
 
 @native(name="weft_tensor_dtype")
@@ -64,20 +67,28 @@ def ndim(x: Object, _: Address) -> Object:
     return call_with(WORDS.ndim, (x,), None)
 
 
+@native()
+def new_size(n: I64) -> Tuple:
+    made = cast(Tuple, new_object(WORDS.size, n))
+    if WORDS.keeps_hash:
+        cast(SizeObject, made).hash = -1  # nobody has asked for it
+    return made
+
+
 @native(name="weft_tensor_shape")
 def shape(x: Object, _: Address) -> Object:
     data = keep(cast(TensorObject, x)._data)  # making an object may run code
     meta = keep(cast(TensorObject, x)._meta)
     if data is not None:
         n = cast(ArrayObject, data).ndim
-        sizes = cast(Tuple, new_object(WORDS.size, n))
+        sizes = new_size(n)
         for d in range(n):
             set_tuple_item(sizes, d, new_long(load_at(I64, cast(ArrayObject, data).shape, d)))
         return sizes
     if type(meta) is not ValueMeta:
         return call_with(WORDS.shape, (x,), None)
     known = cast(Tuple, cast(MetaObject, meta).shape)
-    found = cast(Tuple, new_object(WORDS.size, len(known)))
+    found = new_size(len(known))
     for d in range(len(known)):
         set_tuple_item(found, d, known[d])
     return found
@@ -127,6 +138,7 @@ def install(layout):
         return
     code = translated.load(*part(layout))
     words = Words(**{name: now[name].fget for name in _QUESTIONS}, item=Size.__getitem__, size=Size)
+    words.keeps_hash = tuple.__basicsize__ > _WITHOUT_HASH
     words.array_types, words.types = tuple([one.numpy for one in ALL]), tuple(ALL)
     packed = Packed(words)
     address = code.struct_address(f"{Words.__module__}:WORDS")

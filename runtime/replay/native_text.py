@@ -143,8 +143,8 @@ class Function:
     def keep(self, x):
         count = self.load(x, 0, COUNT)
         more = self.b.add(count, self.b.const(1, COUNT))
-        # All bits are set for an object that is never freed.
-        self.store(self.b.select(self.b.cmp("eq", more, self.b.const(0, COUNT)), count, more), x, 0)
+        # An object that is never freed has a negative one.
+        self.store(self.b.select(self.b.cmp("lt", count, self.b.const(0, COUNT)), count, more), x, 0)
         return x
 
     def assign(self, x, pointer, offset):

@@ -169,7 +169,7 @@ programs of that, written apart, was not, without native replay; it waits, and i
 place twice around a backward, and freezes before another one in every second call, gets too small a gradient.
 With graphs that are used again later (again.py), which found the mistake of 8950805a within 30 programs where that was
 not mended: some 1300 programs natively and in Python alone, all the same but for `_set_sequence_nr` to a number that
-others have (it may let nodes run before all has arrived; no program here sets one any more), 310 compiled and 400
+others have (it may let nodes run before all has arrived; no program here sets one any more), 230 compiled and 275
 beside PyTorch. Mended are gradients through results with memory of another shape since (test_data_attribute.py),
 `.data =` of what hooks have put away, and names of what a node has saved, which nothing had loaded. Left are what
 differences.md says, and beside PyTorch: `h * 1.0` may be differentiated twice, `h.min(-1, keepdim=True)[0]` is a view.
