@@ -12,6 +12,7 @@ import pytest
 
 import weft
 from weft.nn import functional
+from weft.runtime.code import jit
 from weft.runtime.eager import plan
 from weft.runtime.replay import eager_native, eager_programs, native
 
@@ -30,8 +31,13 @@ def numbers(*shape, seed=0):
 
 
 def native_calls(function, what="calls_taken"):
-    """How many ops of a call are done natively, once its plans are known."""
+    """How many ops of a call are done natively, once its plans are known. While code is made in the background, native
+    code is told of none of them."""
     for _ in range(TIMES):
+        function()
+        with jit.compiling:
+            pass
+    for _ in range(2 * plan.CALLS_BEFORE_NATIVE):
         function()
     before = eager_native.taken(what)
     function()
