@@ -5,6 +5,7 @@ import gc
 
 import numpy as np
 import pytest
+from changes_beside_torch import assert_gradients_of_pytorch
 
 import weft
 from weft.runtime.eager import plan
@@ -137,17 +138,7 @@ def test_every_time_the_same(name, dtype):
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_gradients_are_those_of_pytorch(name):
-    torch = pytest.importorskip("torch")
-    flags, values, names = differentiated(torch, name, "float64")
-    for _ in range(TIMES):
-        our_flags, our_values, our_names = differentiated(weft, name, "float64")
-        assert our_flags == flags
-        # Assignments to parts go by another name (docs/differences.md).
-        assert [n.replace("SliceScatterBackward0", "CopySlices") for n in our_names] == list(names)
-        for ours, theirs in zip(our_values, values):
-            assert (ours is None) == (theirs is None)
-            if ours is not None:
-                np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+    assert_gradients_of_pytorch(differentiated, name, TIMES)
 
 
 def test_changes_of_views_and_their_backward_are_native():

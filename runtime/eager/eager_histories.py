@@ -30,6 +30,7 @@ from .eager_words import (
     set_tuple_item,
     weak_target,
 )
+from .eager_zeros import bytes_of
 from .node import Node, named
 from .rebase import PARTS, AsStridedBackward0, CopySlices, Place
 
@@ -197,7 +198,7 @@ def new_place_node(words: Words, kind: Object, shown: TensorObject, whole: Tenso
 
 @native()
 def new_place(words: Words, shown: ArrayObject, whole: ArrayObject) -> Object:
-    n_bytes = item_bytes_of(words, whole.dtype)
+    n_bytes = bytes_of(words, whole.dtype)
     require(shown.dtype is whole.dtype and n_bytes > 0)
     require(is_contiguous(whole) and shown.ndim <= MOST_LOOPS and n_elements(shown) > 0)
     strides = new_tuple(shown.ndim)
@@ -213,16 +214,6 @@ def new_place(words: Words, shown: ArrayObject, whole: ArrayObject) -> Object:
     place.offset = new_long(quotient(shown.data - whole.data, n_bytes))
     place.dtype = whole.dtype
     return place
-
-
-@native()
-def item_bytes_of(words: Words, dtype: Object) -> I64:
-    """0 of types that no tensor has."""
-    found = 0
-    for k in range(len(words.types)):
-        if words.types[k] is dtype:
-            found = words.item_bytes[k]
-    return found
 
 
 # --- backward ---------------------------------------------------------------------------------------------------------
@@ -308,7 +299,7 @@ def run_place(words: Words, x: Object, slots: List) -> List:
 def clear_part(words: Words, place: PlaceObject, whole: ArrayObject):
     no_extents = local_array(I64, 1)
     zero = new_array(words, whole.dtype, 0, address_of(no_extents))
-    set_memory(zero.data, 0, item_bytes_of(words, whole.dtype))
+    set_memory(zero.data, 0, bytes_of(words, whole.dtype))
     part = part_of(words, place, whole)
     require(words.copy_into(part, zero) == 0)
 
@@ -323,13 +314,13 @@ def new_array_of(words: Words, dtype: Object, extents: Tuple) -> ArrayObject:
 
 @native()
 def n_bytes_of(words: Words, array: ArrayObject) -> I64:
-    return n_elements(array) * item_bytes_of(words, array.dtype)
+    return n_elements(array) * bytes_of(words, array.dtype)
 
 
 @native()
 def part_of(words: Words, place: PlaceObject, whole: ArrayObject) -> ArrayObject:
     """What the view shows of an array like its base."""
-    n_bytes = item_bytes_of(words, whole.dtype)
+    n_bytes = bytes_of(words, whole.dtype)
     extents = cast(Tuple, place.shape)
     steps = cast(Tuple, place.strides)
     shape = local_array(I64, MOST_LOOPS)

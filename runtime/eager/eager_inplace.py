@@ -246,7 +246,7 @@ def clear(words: Words, targets: Object) -> Object:
         raise_version(cast(TensorObject, x))
     for x in cast(List, targets):
         array = cast(ArrayObject, cast(TensorObject, x)._data)
-        set_memory(array.data, 0, n_bytes_of(words, array))
+        set_memory(array.data, 0, n_bytes_of_floats(words, array))
     words.calls_taken += len(cast(List, targets))
     return True
 
@@ -262,12 +262,12 @@ def require_clearable(words: Words, targets: List):
             require(target._requires_grad is False)
             require_no_history_lost(target)
         require(is_contiguous(cast(ArrayObject, target._data)))
-        require(n_bytes_of(words, cast(ArrayObject, target._data)) > 0)
+        require(n_bytes_of_floats(words, cast(ArrayObject, target._data)) > 0)
         require_plain(target)
 
 
 @native()
-def n_bytes_of(words: Words, array: ArrayObject) -> I64:
+def n_bytes_of_floats(words: Words, array: ArrayObject) -> I64:
     """0 of types that are not floats of 32 or 64 bits."""
     found = 0
     if array.dtype is words.float32:
