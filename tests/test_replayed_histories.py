@@ -1,7 +1,8 @@
 """Arguments that have a history: a compiled loss of what an eager model gives, a compiled block in the middle."""
 
 import pytest
-from compiled_twin import assert_same, leaf
+from compiled_twin import assert_same, error_of, leaf
+from leaks import growth
 
 import weft
 from weft.runtime.replay.frame_usual import UsualFrame
@@ -261,3 +262,55 @@ def test_grad_fn_after_a_backward_of_what_was_changed_before_a_read():
         return seen
 
     assert_same(scenario)
+
+
+def recurrent(compile, look_at=lambda loss: None):
+    """Backpropagation through a part of time: what comes in is the state that the step before has left."""
+    cell, x = weft.nn.LSTMCell(2, 3), weft.randn(CALLS, 4, 2)
+    optimizer = weft.optim.SGD(cell.parameters(), lr=0.1)
+
+    @compile
+    def step(x, state):
+        state = tuple(s.detach() for s in state)
+        for k in range(2):
+            state = cell(x + k, state)
+        loss = (state[0] - x.mean()).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss, state
+
+    state, seen = (weft.zeros(4, 3), weft.zeros(4, 3)), []
+    for k in range(CALLS):
+        loss, state = step(x[k], state)
+        seen += [loss.detach(), state[0].detach(), *cell.parameters(), look_at(loss)]
+    return seen
+
+
+def test_states_that_are_detached_after_the_call_that_gave_them_has_gone_backward():
+    assert_same(recurrent)
+    assert_same(lambda compile: recurrent(compile, lambda loss: (loss, error_of(loss.backward))))
+
+
+def test_calls_that_take_what_such_a_call_gave_begin_in_native_code(monkeypatch):
+    begun, before = [], UsualFrame.start
+    monkeypatch.setattr(UsualFrame, "start", lambda frame, arguments: begun.append(1) or before(frame, arguments))
+    recurrent(weft.compile)
+    assert len(begun) <= 2 or not native_code_is_used()
+
+
+def test_what_stands_for_such_calls_does_not_hold_those_before():
+    w = leaf(3)
+
+    @weft.compile
+    def step(h):
+        h = (h.detach() * w).tanh()
+        w.grad = None
+        h.sum().backward()
+        return h
+
+    def use(h=w * 2):
+        for _ in range(200):
+            h = step(h)
+
+    assert growth(use)[0] < 50

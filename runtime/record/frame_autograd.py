@@ -40,6 +40,12 @@ def flows(frame, step):
     return [k for i, k in enumerate(step.operands) if k >= 0 and frame.metas[k].requires_grad and has_rule(step.op, i)]
 
 
+def differentiated(frame):
+    """Numbers of all values that gradients may flow to."""
+    steps = [step for step in frame.steps if is_op(step) and frame.metas[step.first].history]
+    return {vid for step in steps for vid in flows(frame, step)}
+
+
 def needed_by(frame, step):
     """Numbers of the values the step's derivative reads."""
     found = step.needs

@@ -33,7 +33,7 @@ from .usual_books import UsualBooks, at_work
 from .usual_depart import recorded_so_far
 from .usual_eager import NOT_APPLIED, AppliesEagerly, as_expected
 from .usual_end import Ending, picker
-from .usual_ended import EndedCall
+from .usual_ended import EndedCall, own_leaves
 from .usual_entries import End, Homes, turned_arguments
 from .usual_functions import ConnectsAgain
 from .usual_hooks import TakesHooks
@@ -122,10 +122,7 @@ class UsualFrame(
         self.outputs = []  # the arrays that the program has just written
         has_history = any(self.metas[v].history for v in [*alive, *(v for s in self.segments for v in s.made)])
         self.outside = OutsideBackward(frame, self) if needed.differentiable else None
-        # Arguments that require gradients, or do so later. An ended call that leads there is one per call.
-        keys = [(vid, key) for entry in entries for vid, _, key in entry.fresh]
-        keys += enumerate(key for key in self.argument_keys if key is not None)
-        self.own_leaves = [vid for vid, key in keys if key[2]]
+        self.own_leaves = own_leaves(frame, entries, self.argument_keys)
         self.ended = EndedCall(self, EndedCall.changed_by(frame)) if has_history and self.outside is None else None
         self._ends_differ = self.ended is not None and bool(self.own_leaves)
         self.n_ended = 0  # how many calls have been ended in Python, for want of native code that does

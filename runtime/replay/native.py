@@ -256,6 +256,7 @@ class NativeReplay:
         words[t.COPIES], words[t.MAY_SHARE] = id(frame.copies), not frame.changes_arguments
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
         words[t.ENDED], words[t.FINISHED_CALL] = id(frame.ended), id(frame.kind_of_finished)
+        words[t.ENDED_CALL] = id(frame.kind_of_ended)
         words[t.BEGIN_END : t.BEGIN_END + 2] = id(ends[5]) if frame.slower_for or frame.outside else 0, id(ends[6])
         words[t.ACCUMULATE_REST], words[t.IS_FINISHED] = id(ends[7]), not frame.only_begins
         words[t.RECORDING_CALLS] = frame.recording.counter.buffer_info()[0]

@@ -57,7 +57,9 @@ def _require_history(f, x, record):
         with b.when(is_eager):
             f.require(b.cmp("ne", f.load(x, layout.node), f.word(t.NONE)))
         with b.when(b.not_(is_eager)):
-            f.require_type(frame, t.FINISHED_CALL)
+            kind = f.load(frame, layout.type)
+            known = [b.cmp("eq", kind, f.word(word)) for word in (t.FINISHED_CALL, t.ENDED_CALL)]
+            f.require(b.or_(*known))
 
 
 def _owner(f, array):

@@ -65,7 +65,8 @@ MEMORY = 116  # the class of what an array is a view of that owns its memory (st
 IS_FINISHED = 117  # whether FINISH_END is called wherever BEGIN_END is, and not only for views that lie otherwise
 FINISHED_CALL = 118  # the class of what stands for a call in results that have a history (usual_calls.py)
 WHOLE, ASKED = 119, 120  # what gives the results without a call (whole_call.py), or null; asked classes
-READERS, API = 121, 122  # finished calls that will read memory (state/tensor.py)
+READERS = 121  # finished calls that will read memory (state/tensor.py)
+ENDED_CALL, API = 122, 123  # the class of what stands for a call whose own backward has freed all (usual_ended.py)
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
     "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "

@@ -12,6 +12,7 @@ from ..state.references import PICKED, counts_of_picked, held
 from ..state.tensor import pending_tensor
 from . import finished_calls, finished_tables
 from .usual_calls import ReplayedCall
+from .usual_ended import EndedCall
 from .usual_outside import set_native_backward, set_native_end
 
 _ENDED_BEFORE_NATIVE = 2
@@ -41,7 +42,7 @@ def picker(numbers):
 class Ending:
     """What a UsualFrame does at the end of a call."""
 
-    kind_of_finished = ReplayedCall
+    kind_of_finished, kind_of_ended = ReplayedCall, EndedCall
     native_end = None  # the NativeEnd that makes what stands for calls, once there is one
 
     def close(self):

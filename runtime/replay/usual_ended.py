@@ -2,6 +2,7 @@
 
 from ..programs.recording import BACKWARD, GRADIENTS
 from ..record.frame import Frame
+from ..record.frame_autograd import differentiated
 
 
 class EndedCall:
@@ -75,6 +76,15 @@ class EndedCall:
 
 
 _new = object.__new__
+
+
+def own_leaves(frame, entries, argument_keys):
+    """Numbers of the arguments that require gradients, or do so later, and that any lead to: an ended call that leads
+    there is one per call. It holds no others, such as the state that the call before has left and this one detaches."""
+    keys = [(vid, key) for entry in entries for vid, _, key in entry.fresh]
+    keys += enumerate(key for key in argument_keys if key is not None)
+    reached = differentiated(frame)
+    return [vid for vid, key in keys if key[2] and vid in reached]
 
 
 def _changed_leaves(changed, tensors):
