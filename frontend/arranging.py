@@ -7,7 +7,7 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.dtypes import dtype_of
-from .compiler.ops import view
+from .compiler.ops import view, windows
 from .compiler.ops.strided import strided
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes as broadcast
@@ -276,7 +276,7 @@ def split_with_sizes(input, split_sizes, dim=0):
 
 # --- windows ----------------------------------------------------------------------------------------------------------
 def unfold(input, dimension, size, step):
-    """Windows of `size` elements, `step` apart along the dimension, as a new last dimension."""
+    """A view of windows of `size` elements, `step` apart along the dimension, as a new last dimension."""
     axis = normalize_axis("unfold", dimension, input.ndim)
     length = input.shape[axis] if input.ndim else 1
     if size < 0 or size > length:
@@ -285,10 +285,9 @@ def unfold(input, dimension, size, step):
         raise RuntimeError(f"step is {step} but must be > 0")
     if input.ndim == 0:
         return narrow(reshape(input, 1), 0, 0, size)
-    count = (length - size) // step + 1
-    parts = [narrow(input, axis, k, (count - 1) * step + 1) for k in range(size)]
-    every = tuple(slice(None) for _ in range(axis))
-    return stack([x[(*every, slice(None, None, step))] for x in parts], -1) if size else _no_windows(input, axis, count)
+    if not size:
+        return _no_windows(input, axis, length // step + 1)
+    return windows.unfold(input, axis=axis, size=size, step=step)
 
 
 def _no_windows(input, axis, count):

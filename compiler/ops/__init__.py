@@ -76,7 +76,7 @@ LATER = {
     """,
     "small_matrices": "succeeded cholesky_rows triangular_rows solve_rows pivots_rows lu_rows cofactors_rows",
     "symmetric": "linalg_ldl_factor ldl_solve",
-    "windows": "windows overlap_add constant_pad_nd",
+    "windows": "windows unfold overlap_add constant_pad_nd",
 }
 TABLE.later.update({name: f"{__name__}.{module}" for module, names in LATER.items() for name in names.split()})
 OWN = frozenset([*(op.name for op in TABLE.loaded()), *TABLE.later])  # not what users add

@@ -14,11 +14,11 @@ from ..kernels.nest import Nest
 from ..shapes import contiguous_strides
 from . import samples
 from .arithmetic import add
-from .kinds import composite
+from .kinds import alias, composite
 from .samples import Sample
 from .source import full
 from .table import Meta, Op, OpError, register
-from .view import VIEW, slice_, slice_scatter
+from .view import VIEW, permute, slice_, slice_scatter
 
 
 def counts(sizes, kernel, stride, dilation):
@@ -148,6 +148,59 @@ def _torch_windows(torch, x, kernel, stride, dilation):
     shape = (*x.shape[:lead], *kernel, *counts(x.shape[lead:], kernel, stride, dilation))
     x = x.contiguous()
     return x.as_strided(shape, _window_strides(x.shape, x.stride(), kernel, stride, dilation))
+
+
+# --- along one dimension ----------------------------------------------------------------------------------------------
+def _unfolded(x, axis, size, step):
+    """x[..., axis, ...] -> (..., windows, ..., size)."""
+    rank = len(x.shape)
+    others = [k for k in range(rank) if k != axis]
+    found = windows(permute(x, axes=(*others, axis)), kernel=(size,), stride=(step,), dilation=(1,))
+    back = list(range(rank - 1))
+    back.insert(axis, rank)
+    return permute(found, axes=(*back, rank - 1))
+
+
+def _evaluate_unfolded(x, axis, size, step):
+    shape, strides = [*x.shape, size], [*x.strides, x.strides[axis]]
+    shape[axis] = (x.shape[axis] - size) // step + 1
+    strides[axis] *= step
+    # What windows share is to be changed through none of them.
+    is_apart = step >= size or shape[axis] == 1
+    return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=is_apart and x.flags.writeable)
+
+
+# x.unfold: windows of one dimension, which is that of their numbers then; their elements are a new last one.
+unfold = alias(
+    "unfold",
+    _unfolded,
+    evaluate=_evaluate_unfolded,
+    vjp=(lambda g, out, x, **how: _unfolded_vjp(g, x, **how),),
+    node_name="UnfoldBackward0",
+    extra={"view": True},
+    samples=lambda: [
+        Sample((samples.numbers(k, shape),), {"axis": axis, "size": size, "step": step})
+        for k, (shape, axis, size, step) in enumerate(
+            (((7,), 0, 3, 1), ((2, 7), 1, 2, 3), ((5, 3), 0, 2, 2), ((2, 6, 3), 1, 4, 1))
+        )
+    ],
+    oracle=lambda torch, x, axis, size, step: x.unfold(axis, size, step),
+)
+
+
+def _unfolded_vjp(g, x, axis, size, step):
+    rank = len(x.shape)
+    others = [k for k in range(rank) if k != axis]
+    found = overlap_add(
+        permute(g, axes=(*others, rank, axis)),
+        size=(x.shape[axis],),
+        kernel=(size,),
+        stride=(step,),
+        dilation=(1,),
+    )
+    back = list(range(rank - 1))
+    back.insert(axis, rank - 1)
+    return permute(found, axes=tuple(back))
 
 
 # --- their adjoint ----------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 import threading
 import weakref
 
+import numpy as np
+
 SHARERS_CHECKED = 31  # every so many new sharers of a storage, the dead ones are dropped
 _dropping = threading.Lock()
 dropping = []  # an entry while Python drops them: native code does not meanwhile
@@ -66,8 +68,25 @@ class InferenceStorage(Storage):
 
 
 def shows_twice(array):
-    """Whether an array shows an element of memory at several places, as a broadcast one does."""
-    return 0 in array.strides and any(stride == 0 and size > 1 for stride, size in zip(array.strides, array.shape))
+    """Whether an array shows an element of memory at several places, as a broadcast one does, or windows that share
+    elements."""
+    reached = array.itemsize - 1
+    for step, n in sorted((abs(s), n) for n, s in zip(array.shape, array.strides) if n > 1):
+        if step == 0:
+            return True
+        if step <= reached:
+            return _some_meet(array)
+        reached += (n - 1) * step
+    return False
+
+
+def _some_meet(array):
+    """The same of dimensions that reach over others: by the place of every element."""
+    places = np.zeros((), np.int64)
+    for step, n in zip(array.strides, array.shape):
+        places = np.add.outer(places, step * np.arange(n))
+    places = np.sort(places, None)
+    return bool((np.diff(places) < array.itemsize).any())
 
 
 def is_apart(tensor):
@@ -104,5 +123,8 @@ def _made_writable(target, array):
     base = target._base
     if base is None or shows_twice(array) or base._data is None or not base._data.flags.writeable:
         return False
-    array.flags.writeable = True
+    try:
+        array.flags.writeable = True
+    except ValueError:  # a part of windows that share elements
+        return False
     return True
