@@ -23,6 +23,7 @@ _elementwise_text = later("compiler.eager_kernels:elementwise_text")
 _limits_text = later("compiler.eager_kernels:limits_text")
 _lookup_text = later("compiler.eager_kernels:lookup_text")
 _rule_text = later("compiler.eager_kernels:rule_text")
+_turned_text = later("compiler.eager_turned:turned_text")
 _source_text = later("compiler.eager_kernels:source_text")
 _reduction_text = later("compiler.eager_kernels:reduction_text")
 _routine_text = later("compiler.eager_kernels:routine_text")
@@ -95,6 +96,14 @@ def elementwise_address(op, dtypes, attributes, single, in_rows=False, lying=())
     key = f"eager {op.name} {names} {sorted(attributes.items())}{f' {single}' if any(single) else ''}"
     key = f"{key}{' in rows' if in_rows else ''}{f' lying {[d.name for d in lying]}' if lying else ''}"
     text = lambda: _elementwise_text(op, dtypes, attributes, jit.kernel_target(), single, in_rows, lying)  # noqa: E731
+    return library(key, text).address("weft_kernel")
+
+
+def turned_address(op, dtypes, out_dtype, attributes, kinds):
+    """The address of a kernel of an op some of whose operands are transposed (eager_turned.py)."""
+    names = ",".join(d.name for d in dtypes)
+    key = f"eager turned {op.name} {names} {out_dtype.name} {sorted(attributes.items())} {kinds}"
+    text = lambda: _turned_text(op, dtypes, out_dtype, attributes, kinds, jit.kernel_target())  # noqa: E731
     return library(key, text).address("weft_kernel")
 
 

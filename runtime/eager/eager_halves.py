@@ -4,6 +4,7 @@ does it: kernels of elements and reductions read and write them as they lie in m
 
 from ...compiler.dtypes import DType
 from ...compiler.ops.comparison import cast
+from .eager_reductions import steps_of_reduction
 
 
 def any_half(types):
@@ -43,7 +44,7 @@ def steps_between_conversions(builder, op, attributes, types, operands, out):
     operands = [builder.converted(x, d) if d.is_half else x for x, d in zip(operands, types)]
     made, attributes = builder.new_value(out.shape, wide(out.dtype)), wide_attributes(attributes)
     if op.kind == "reduction" and op.evaluate is None:
-        builder.reduction(op, attributes, wide(types[0]), operands[0], made)
+        steps_of_reduction(builder, op, attributes, wide(types[0]), operands[0], made)
     else:
         operands = [builder.converted(x, wide(x.dtype)) for x in operands]
         builder.compute(op, attributes, [wide(d) for d in types], operands, made)

@@ -21,13 +21,14 @@ from ...compiler.ops.table import Meta
 from ...compiler.ops.view import cat, clone, slice_, slice_scatter
 from ..code import kernels
 from ..programs.array_program import Recorder
-from ..programs.evaluate import runs
 from .eager_complex import any_complex, by_parts, has_steps, steps_of_parts
 from .eager_halves import any_half, as_they_lie, has_no_steps, steps_between_conversions, wide, wide_attributes
 from .eager_loops import in_blocks, loops_over
 from .eager_places import change_at_places, row_major, steps_at_places
+from .eager_reductions import steps_of_reduction
 from .eager_routines import steps_of_routine
 from .eager_scratch import places_between
+from .eager_turned import steps_of_turned
 from .eager_words import (
     ELEMENTWISE,
     LIMITS,
@@ -37,13 +38,13 @@ from .eager_words import (
     MOST_SLOTS,
     MOST_TABLE,
     PRODUCT,
-    REDUCTION,
     ROUTINE,
+    NoSteps,
     Place,
     Step,
 )
 
-SCRATCH_BYTES = 1 << 18
+SCRATCH_BYTES = 1 << 21
 MOST_ELEMENTS = 1 << 18  # of a result: those that are larger come from programs (fused.py)
 MOST_HALVES = 1 << 22  # of 16 bits, for which there are no programs: done in a millisecond or two
 MOST_WRITTEN = 1 << 20  # where nothing is computed: as many as take a third of a millisecond
@@ -58,10 +59,6 @@ _HELD = (*_TYPES, float16, bfloat16, complex64, complex128)
 # Of integers from 0 on. What counts positions from the end is Python's business.
 _CHECKS = {class_index: "classes", in_range: "size", position: "size", one_hot_class: "count"}
 scratch = np.zeros(SCRATCH_BYTES + 64, np.uint8)
-
-
-class NoSteps(Exception):
-    """Why an op stays with Python."""
 
 
 class Value(NamedTuple):
@@ -237,7 +234,7 @@ class Builder:
                 raise NoSteps(f"{op.name} of floats of 16 bits")
             steps_between_conversions(self, op, attributes, types, operands, out)
         elif op.kind == "reduction" and op.evaluate is None:
-            self.reduction(op, attributes, types[0], operands[0], out)
+            steps_of_reduction(self, op, attributes, types[0], operands[0], out)
         elif op.kind == "contraction" and out.dtype.is_floating_point:
             self._product(operands, out)
         elif not steps_of_routine(self, op, attributes, types, operands, out):
@@ -259,7 +256,7 @@ class Builder:
 
     def _source(self, op, attributes, numbers, meta):
         """What is the same in all calls; of one number everywhere a single element."""
-        if meta.dtype not in _TYPES or 0 in meta.shape or prod(meta.shape) > SCRATCH_BYTES and op is not full:
+        if meta.dtype not in _TYPES or 0 in meta.shape or prod(meta.shape) > MOST_ELEMENTS and op is not full:
             raise NoSteps(f"{op.name} of another type, of no elements, or of too many")
         shape = tuple(meta.shape)
         made = np.asarray(op.evaluate(*numbers, **{**attributes, "shape": () if op is full else shape}))
@@ -358,6 +355,10 @@ class Builder:
         if not lying:
             operands = [self.converted(x, dtype) for x, dtype in zip(operands, types)]
         n, checks, loops = len(operands), eager_kernels.looks_at(op, types), loops_over(operands, out)
+        # Integers divided by one are NumPy's business where they are many.
+        is_plain = not checks and not lying and "multiplies" not in op.traits
+        if is_plain and steps_of_turned(self, op, attributes, types, operands, out, loops):
+            return
         *outer, (size, inner) = loops if checks or len(loops) > MOST_LOOPS else in_blocks(loops)
         if "multiplies" in op.traits and int64 in types and size > MOST_DIVIDED and inner[n - 1] == 0:
             raise NoSteps("many integers that are divided by one, which NumPy does by multiplying")
@@ -398,27 +399,6 @@ class Builder:
             offset = out.offset + start * out.strides[axis] * out.dtype.size_bytes
             self.write(x, Value(out.dtype, x.shape, out.strides, out.slot, offset))
             start += x.shape[axis]
-
-    def reduction(self, op, attributes, dtype, x, out):
-        if dtype not in _TYPES:
-            raise NoSteps(f"{op.name} of {dtype.name}")
-        lies = x.dtype.is_half and x.dtype.wide is dtype or x.dtype is bool_ and dtype is int64
-        x = x if lies else self.converted(x, dtype)
-        parts = list(reversed(runs(attributes["axes"])))
-        if not parts:
-            self.write(self.converted(x, dtype), out)
-        x = x if x.is_whole else self.copied(x)
-        shape = x.shape
-        for k, (first, count) in enumerate(parts):
-            outer, n, inner = prod(shape[:first]), prod(shape[first : first + count]), prod(shape[first + count :])
-            shape = (*shape[:first], *shape[first + count :])
-            target = out if k == len(parts) - 1 else self.new_value(shape, dtype)
-            lying = None if x.dtype is dtype else x.dtype
-            address, sizes = kernels.reduction_address(op, dtype, outer, n, inner, lying)
-            places = [Place(slot=v.slot, offset=v.offset) for v in (x, target)]
-            numbers = [*sizes, *[0] * (9 - len(sizes))]
-            self.steps.append(Step(kind=REDUCTION, reduction=address, places=places, numbers=numbers))
-            x = target
 
     def _product(self, operands, out):
         x, y = operands

@@ -99,6 +99,10 @@ StorageObject = ObjectKind(
 )
 
 
+class NoSteps(Exception):
+    """Why an op stays with Python."""
+
+
 class Operand(Struct):
     """kind: the type of a tensor's elements, or the class of a number. is_whole: of a number that kernels are given as
     an integer of 64 bits; is_narrow: of one that becomes an integer of 32. strides: of a tensor that is not row-
