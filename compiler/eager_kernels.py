@@ -6,13 +6,15 @@ They use the emitters of compiled kernels (op table, emit/reduce.py), so results
 
 from contextlib import ExitStack
 
-from .dtypes import bool_, element_of, float32
+from .dtypes import DType, bool_, element_of, float32
 from .emit.builder import I64, PTR, Builder, Module, Reg, Type
 from .emit.draw_order import emit_draw_order
 from .emit.gemm import emit_gemm
 from .emit.gemv import emit_gemv
 from .emit.grid_product import emit_grid_product
 from .emit.halves import FLOAT16, Half, half_in_memory, widened_together
+from .emit.pairs import ELEMENT as ELEMENT  # callers have it from here
+from .emit.pairs import NUMBER, STRIDED, apart, given_pair, store_pair
 from .emit.product_batch import emit_product_batch
 from .emit.reduce import reduce_columns, reduce_row
 from .kernels.library import ROUTINES
@@ -21,9 +23,6 @@ from .target import WIDEST
 
 # Column sums take this many vectors of columns at once, then single ones.
 _CHUNK = 8
-
-
-ELEMENT, NUMBER, STRIDED = "element", "number", "strided"
 
 
 def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=False, lying=()):
@@ -42,7 +41,8 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=F
     lying: the types of the operands and of the result in memory, where floats of 16 bits are among them: these are
     computed with as float32. A NUMBER is rounded to such a type."""
     module = _module_of([op], target, lying)
-    elements = [element_of(d) for d in dtypes]
+    lower = op.on_complex.lower if is_on_parts(op, dtypes, attributes) else op.lower
+    elements = [element_of(d.to_real()) for d in dtypes]
     # A vector of truths in a row is as long in memory as one of anything else.
     are_bytes = not any(single) and _is_of_truths(op, dtypes, attributes)
     lanes = target.lanes_of_truths if are_bytes else min(_lanes(e, target) for e in elements)
@@ -61,14 +61,17 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=F
 
     def row(pointers):
         operands = zip(pointers, elements, single, strides, memory)
-        given = [_given(b, p, e, lanes, one, stride, half) for p, e, one, stride, half in operands]
+        given = [
+            (given_pair if d.is_complex else _given)(b, p, e, lanes, one, stride, half)
+            for d, (p, e, one, stride, half) in zip(dtypes, operands)
+        ]
 
         def body(j, mask):
             operands, fails = [one(j, mask) for one in given], {}
             if checks:
                 fails["fail"] = lambda bad: _note(b, bad, mask, pointers[-1])
-            operands = _widened(b, operands, memory)
-            _store(b, op.lower(b, *operands, **fails, **attributes), pointers[count], j, mask, into, apart)
+            operands = _widened(b, operands, memory) if lying else operands
+            _store(b, lower(b, *operands, **fails, **attributes), pointers[count], j, mask, into, apart)
             return []
 
         reduce_row(b, n, lanes, [], body)
@@ -99,6 +102,11 @@ def _module_of(ops, target, lying=()):
     if all(op.cost != "function" for op in ops) and not lying:
         module.mostly_move.add("weft_kernel")
     return module
+
+
+def is_on_parts(op, dtypes, attributes):
+    """Whether the op computes complex numbers, or makes some of others."""
+    return any(d.is_complex for d in (*dtypes, *attributes.values()) if d.__class__ is DType)
 
 
 def looks_at(op, dtypes):
@@ -307,26 +315,23 @@ def _strided(b, pointer, element, lanes, stride, half):
     t = Type("i16" if half else _memory(element), lanes)
 
     def load(j, mask):
-        x = b.gather(pointer, _apart(b, j, stride, lanes), t, mask)
+        x = b.gather(pointer, apart(b, j, stride, lanes), t, mask)
         return x if half else b.convert(x, element)
 
     return load
 
 
-def _apart(b, j, stride, lanes):
-    """How many elements from the first one those from j on are."""
-    index = b.add(b.iota(Type("i64", lanes)), b.splat(j if isinstance(j, Reg) else b.i64(j), lanes))
-    return b.mul(index, stride)
-
-
 def _store(b, x, pointer, j, mask, half=None, stride=None):
+    if x.__class__ is tuple:
+        store_pair(b, x, pointer, j, mask, stride)
+        return
     x = half.narrowed(b, b.convert(x, "f32")) if half else b.convert(x, _memory(x.type.element))
     if stride is None:
         b.store(x, b.offset(pointer, j, x.type.element_bytes), mask)
     elif mask is not None:
-        b.scatter(x, pointer, _apart(b, j, stride, x.type.lanes), mask)
+        b.scatter(x, pointer, apart(b, j, stride, x.type.lanes), mask)
     else:
-        places = _apart(b, j, stride, x.type.lanes)
+        places = apart(b, j, stride, x.type.lanes)
         for k in range(x.type.lanes):
             place = b.offset(pointer, b.extract(places, k), x.type.element_bytes)
             b.store(b.extract(x, k), place)

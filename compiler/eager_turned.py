@@ -8,9 +8,10 @@ element by element, each of its cache lines would be fetched once for every elem
     PER_ROW    one element for all of a row
 """
 
-from .dtypes import element_of
-from .eager_kernels import NUMBER, _lanes, _memory, _module_of
+from .dtypes import complex64, element_of
+from .eager_kernels import NUMBER, _lanes, _memory, _module_of, is_on_parts
 from .emit.builder import I64, PTR, Builder, Type
+from .emit.pairs import joined, parted
 from .emit.vector import transposed
 
 ROWS, COLUMNS, PER_ROW = "rows", "columns", "per row"
@@ -44,14 +45,21 @@ def turned_text(op, dtypes, out_dtype, attributes, kinds, target):
     return str(module)
 
 
+def _moved_as(dtype):
+    """The element that is turned: of a complex number both parts together."""
+    return "i64" if dtype is complex64 else _memory(element_of(dtype))
+
+
 class _Kernel:
     """Tiles of `lanes` rows and columns."""
 
     def __init__(self, b, op, dtypes, out_dtype, attributes, kinds):
         self.b, self.op, self.attributes, self.kinds = b, op, attributes, kinds
-        self.elements = [element_of(d) for d in dtypes]
-        self.result = _memory(element_of(out_dtype))
-        self.lanes = min(_lanes(e, b.module.target) for e in (*self.elements, element_of(out_dtype)))
+        self.dtypes = dtypes
+        self.lower = op.on_complex.lower if is_on_parts(op, dtypes, attributes) else op.lower
+        self.elements = [element_of(d.to_real()) for d in dtypes]
+        *self.memory, self.result = [_moved_as(d) for d in (*dtypes, out_dtype)]
+        self.lanes = min(_lanes(e, b.module.target) for e in (*self.memory, self.result))
         table, n = b.arguments[0], len(kinds)
         self.pointers = [b.load(b.offset(table, k, 8), PTR) for k in range(n + 1)]
         words = [b.load(b.offset(table, n + 1 + k, 8), I64) for k in range(n + 3)]
@@ -63,11 +71,12 @@ class _Kernel:
         self.blocks = {k: b.alloca(Type(self._memory_of(k)), self.lanes * self.lanes) for k in turned}
 
     def _memory_of(self, k):
-        return self.result if k == "result" else _memory(self.elements[k])
+        return self.result if k == "result" else self.memory[k]
 
     def _number(self, k):
         b, element = self.b, self.elements[k]
-        return b.splat(b.convert(b.load(self.pointers[k], Type("f64")), element), self.lanes)
+        number = b.splat(b.convert(b.load(self.pointers[k], Type("f64")), element), self.lanes)
+        return (number, b.const(0, number.type)) if self.dtypes[k].is_complex else number
 
     def _vector(self, k):
         return Type(self._memory_of(k), self.lanes)
@@ -78,9 +87,18 @@ class _Kernel:
         )
 
     def _apply(self, operands):
-        b = self.b
-        values = [b.convert(x, e) for x, e in zip(operands, self.elements)]
-        found = self.op.lower(b, *values, **self.attributes)
+        """What has been computed, as it is moved."""
+        b, values = self.b, []
+        for x, d, element in zip(operands, self.dtypes, self.elements):
+            if x.__class__ is tuple or not d.is_complex:
+                values.append(x if x.__class__ is tuple else b.convert(x, element))
+            else:
+                parts = Type(element, 2 * self.lanes)
+                values.append(parted(b, b.emit(parts, f"bitcast {x} to {parts}")))
+        found = self.lower(b, *values, **self.attributes)
+        if found.__class__ is tuple:
+            whole = Type(self.result, self.lanes)
+            return b.emit(whole, f"bitcast {joined(b, found)} to {whole}")
         return b.convert(found, self.result)
 
     def _at(self, k, outer, inner):

@@ -18,6 +18,16 @@ CALLS = {
     "add reals": lambda w, x, y, r: x + r,
     "mul": lambda w, x, y, r: x * y,
     "mul by a number": lambda w, x, y, r: 3 * x,
+    "mul by an imaginary number": lambda w, x, y, r: 3j * x,
+    "mul of transposed": lambda w, x, y, r: x.t() * y.t(),
+    "mul by a transposed": lambda w, x, y, r: x[:5, :5] * y[:5, :5].t(),
+    "mul of every other": lambda w, x, y, r: x[:, ::2] * y[:, ::2],
+    "mul by reals": lambda w, x, y, r: x * r,
+    "mul by a row of reals": lambda w, x, y, r: x * r[0],
+    "div": lambda w, x, y, r: x / y,
+    "div by a number": lambda w, x, y, r: x / 3,
+    "equal": lambda w, x, y, r: x == x.conj(),
+    "not equal": lambda w, x, y, r: x != 1,
     "conj": lambda w, x, y, r: w.conj_physical(x),
     "conj of a transposed": lambda w, x, y, r: w.conj_physical(x.t()),
     "complex": lambda w, x, y, r: w.complex(r, -r),
@@ -54,6 +64,7 @@ CALLS = {
 NO_GRADIENTS = {
     *("abs", "filled", "zeros", "to", "conj of a transposed", "scatter"),
     *("from truths", "from truths of 128 bits", "from integers"),
+    *("equal", "not equal"),
 }
 
 
@@ -79,7 +90,7 @@ def test_calls(name, shape, dtype):
     assert all(x.numpy().tobytes() == first.tobytes() and x.stride() == found[0].stride() for x in found)
     wanted = call(torch, *given(torch, shape, dtype)).resolve_conj().numpy()
     assert first.dtype == wanted.dtype and first.shape == wanted.shape
-    if name in ("product", "sum", "mul", "mul by a number", "abs"):
+    if name in ("product", "sum") or name.startswith("mul"):  # PyTorch rounds the last few products in another way
         np.testing.assert_allclose(first, wanted, rtol=1e-4, atol=1e-4)
     else:
         np.testing.assert_array_equal(first, wanted)
@@ -128,3 +139,32 @@ def test_compiled_calls_have_the_bits():
     wanted = [function(x, y) for _ in range(N_CALLS)][-1]
     for _ in range(4):
         assert compiled(x, y).numpy().tobytes() == wanted.numpy().tobytes()
+
+
+PARTS = [0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 1e30, 1e-30, 3e38, 1e-42]
+NUMBERS = [complex(re, im) for re in PARTS for im in PARTS]
+
+
+def bits(numbers):
+    """The parts, every NaN as the same one."""
+    parts = numbers.view(numbers.real.dtype)
+    return np.where(np.isnan(parts), np.nan, parts).tobytes()
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", ["mul", "div", "abs"])
+def test_products_quotients_and_moduli_have_pytorchs_bits(name, dtype):
+    torch, rng = pytest.importorskip("torch"), np.random.default_rng(2)
+    special = np.array([(x, y) for x in NUMBERS for y in NUMBERS], dtype).T.copy()
+    for n in (0, 1, 7, 33, 4096, None):
+        a, b, c, d = rng.standard_normal((4, n or 0))
+        x, y = special if n is None else np.array([a + 1j * b, c + 1j * d], dtype)
+        found = []
+        for library in (torch, weft):
+            a, b = library.tensor(x), library.tensor(y)
+            call = (lambda a, b: a.abs()) if name == "abs" else getattr(library, name)
+            found += [bits(call(a, b).numpy()) for _ in range(N_CALLS if library is weft else 1)]
+        # PyTorch rounds in another way what is no whole vector.
+        assert len({*found[name != "abs" and n in (1, 7, 33, None) :]}) == 1, n

@@ -7,7 +7,7 @@ from . import samples
 from .comparison import eq, ge, gt, le, logical_and, logical_or, lt, where
 from .kinds import arithmetic, elementwise, floating, integers_only, magnitude, no_bool
 from .source import zeros_like
-from .table import Spelling
+from .table import OnParts, Spelling
 
 
 def _is_bool(x):
@@ -15,6 +15,66 @@ def _is_bool(x):
 
 
 _BY_PARTS = frozenset(["by-parts"])
+
+
+# --- on complex numbers, as PyTorch computes them: NumPy's products differ from processor to processor ----------------
+def _each_part(method):
+    """The same with real and with imaginary parts."""
+    return OnParts(lambda b, *operands: tuple(getattr(b, method)(*parts) for parts in zip(*operands)), exact=True)
+
+
+def _complex_product(b, x, y):
+    (a, c), (d, e) = x, y
+    return b.sub(b.mul(a, d), b.mul(c, e)), b.add(b.mul(a, e), b.mul(c, d))
+
+
+def _complex_quotient(b, x, y):
+    """Smith's method (Algorithm 116, Communications of the ACM 5, 1962), its terms added to products without rounding
+    these. By 0 as C++ has it: both parts by 0."""
+    (a, c), (d, e) = x, y
+    long, short = b.abs(d), b.abs(e)
+    by_real, zero = b.cmp("ge", long, short), b.const(0, a.type)
+    longer, shorter = b.select(by_real, d, e), b.select(by_real, e, d)
+    ratio = b.div(shorter, longer)
+    scale = b.div(b.const(1, a.type), b.fma(shorter, ratio, longer))
+    # (a + c r, c - a r) or (a r + c, c r - a)
+    real = b.fma(b.select(by_real, c, a), ratio, b.select(by_real, a, c))
+    imaginary = b.fma(b.select(by_real, b.neg(a), c), ratio, b.select(by_real, c, b.neg(a)))
+    is_zero = b.and_(b.cmp("eq", long, zero), b.cmp("eq", short, zero))
+    of_zero = [b.div(part, divisor) for part, divisor in zip(x, (long, short))]
+    return tuple(b.select(is_zero, z, b.mul(part, scale)) for z, part in zip(of_zero, (real, imaginary)))
+
+
+def _modulus(b, x):
+    """Rounded once, but for a last bit now and then. Infinite if either part is, whatever the other."""
+    real, imaginary = (b.abs(part) for part in x)
+    infinite = b.const(np.inf, real.type)
+    is_infinite = b.or_(b.cmp("eq", real, infinite), b.cmp("eq", imaginary, infinite))
+    found = _modulus_in_double(b, real, imaginary) if real.type.element == "f32" else _hypotenuse(b, real, imaginary)
+    return b.select(is_infinite, infinite, found)
+
+
+def _modulus_in_double(b, x, y):
+    x, y = b.convert(x, "f64"), b.convert(y, "f64")  # whose squares have twice the digits
+    return b.convert(b.sqrt(b.add(b.mul(x, x), b.mul(y, y))), "f32")
+
+
+def _hypotenuse(b, x, y):
+    """C. F. Borges, Algorithm 1014 (ACM Transactions on Mathematical Software 47, 2021): the root, corrected by what
+    was lost; of numbers whose squares are too large or too small, of these times a power of two."""
+    t, swapped = x.type, b.cmp("lt", x, y)
+    x, y = b.select(swapped, y, x), b.select(swapped, x, y)
+    const = lambda number: b.const(number, t)  # noqa: E731
+    is_large, is_small = b.cmp("gt", x, const(2.0**500)), b.cmp("lt", x, const(2.0**-400))
+    up = b.select(is_large, const(2.0**-600), b.select(is_small, const(2.0**600), const(1.0)))
+    down = b.select(is_large, const(2.0**600), b.select(is_small, const(2.0**-600), const(1.0)))
+    x, y = b.mul(x, up), b.mul(y, up)
+    h = b.sqrt(b.fma(x, x, b.mul(y, y)))
+    h2, x2 = b.mul(h, h), b.mul(x, x)
+    lost = b.add(b.fma(b.neg(y), y, b.sub(h2, x2)), b.sub(b.fma(h, h, b.neg(h2)), b.fma(x, x, b.neg(x2))))
+    corrected = b.sub(h, b.div(lost, b.mul(const(2.0), h)))
+    return b.mul(b.select(b.cmp("eq", h, const(0.0)), h, corrected), down)
+
 
 add = elementwise(
     "add",
@@ -24,7 +84,7 @@ add = elementwise(
     vjp=(lambda g, out, x, y: g, lambda g, out, x, y: g),
     lower=lambda b, x, y: b.or_(x, y) if _is_bool(x) else b.add(x, y),
     samples=samples.binary(),
-    on_complex=True,
+    on_complex=_each_part("add"),
     traits=_BY_PARTS,
     oracle="add",
 )
@@ -37,7 +97,7 @@ sub = elementwise(
     lower=lambda b, x, y: b.sub(x, y),
     node_name=lambda operands, attributes: "SubBackward0" if hasattr(operands[0], "shape") else "RsubBackward1",
     samples=samples.binary(),
-    on_complex=True,
+    on_complex=_each_part("sub"),
     traits=_BY_PARTS,
     oracle="sub",
 )
@@ -49,7 +109,7 @@ mul = elementwise(
     vjp=(lambda g, out, x, y: mul(g, y), lambda g, out, x, y: mul(g, x)),
     lower=lambda b, x, y: b.and_(x, y) if _is_bool(x) else b.mul(x, y),
     samples=samples.binary(),
-    on_complex=True,
+    on_complex=OnParts(_complex_product),
     oracle="mul",
     traits=frozenset(["wide-number"]),
     doc="input * other.",
@@ -63,7 +123,7 @@ div = elementwise(
     vjp=(lambda g, out, x, y: div(g, y), lambda g, out, x, y: mul(neg(g), div(div(x, y), y))),
     lower=lambda b, x, y: b.div(x, y),
     samples=samples.binary(right_low=0.5, right_high=2.0),
-    on_complex=True,
+    on_complex=OnParts(_complex_quotient),
     oracle="div",
     cost="divide",
     traits=frozenset(["wide-number"]),
@@ -76,7 +136,7 @@ neg = elementwise(
     vjp=(lambda g, out, x: neg(g),),
     lower=lambda b, x: b.neg(x),
     samples=samples.unary(),
-    on_complex=True,
+    on_complex=_each_part("neg"),
     traits=_BY_PARTS,
     oracle="neg",
     doc="-x.",
@@ -90,7 +150,7 @@ abs_ = elementwise(
     vjp=(lambda g, out, x: mul(g, where(eq(x, 0), 0.0, div(x, out)) if x.dtype.is_complex else sign(x)),),
     lower=lambda b, x: b.abs(x),
     samples=samples.unary(0.25, 2.0),
-    on_complex=True,
+    on_complex=OnParts(_modulus),
     traits=frozenset(["conjugate"]),
     oracle="abs",
     doc="|x|; of a complex number its modulus.",

@@ -9,7 +9,7 @@ from ..storage import chosen, convert
 from . import samples
 from .kinds import comparison, elementwise, floating, logical, selection
 from .samples import Sample
-from .table import Meta, Op, Spelling, register
+from .table import Meta, OnParts, Op, Spelling, register
 
 
 def _comparison(name, evaluate, **facts):
@@ -27,13 +27,24 @@ def _comparison(name, evaluate, **facts):
 
 
 _PAIRS = list(enumerate(samples.PAIRS))
+
+
+def _parts_compared(name, join):
+    """Of complex numbers: what is found of both parts, together."""
+    return OnParts(lambda b, x, y: join(b)(*[b.cmp(name, *parts) for parts in zip(x, y)]), exact=True)
+
+
 eq = _comparison(
-    "eq", np.equal, on_complex=True, doc="Whether input == other.", spelling=Spelling(operands=2, numbers="other")
+    "eq",
+    np.equal,
+    on_complex=_parts_compared("eq", lambda b: b.and_),
+    doc="Whether input == other.",
+    spelling=Spelling(operands=2, numbers="other"),
 )
 ne = _comparison(
     "ne",
     np.not_equal,
-    on_complex=True,
+    on_complex=_parts_compared("ne", lambda b: b.or_),
     doc="Whether input != other.",
     spelling=Spelling("ne not_equal", operands=2, numbers="other"),
 )
@@ -222,6 +233,14 @@ def _evaluate_cast(x, dtype):
     return out.copy() if out is x else out
 
 
+def _cast_parts(b, x, dtype):
+    """Real numbers and others as complex ones."""
+    real, imaginary = x if x.__class__ is tuple else (x, None)
+    element = element_of(dtype.to_real())
+    real = b.convert(real, element)
+    return real, b.const(0, real.type) if imaginary is None else b.convert(imaginary, element)
+
+
 # The operand is taken as it is: `compute_dtype` asks for no conversion first.
 cast = register(
     Op(
@@ -234,7 +253,7 @@ cast = register(
         lower=lambda b, x, dtype: b.convert(x, element_of(dtype)),
         compute_dtype=lambda operands, default_float: ((operands[0].dtype,), None),
         node_name="ToCopyBackward0",
-        on_complex=True,
+        on_complex=OnParts(_cast_parts, exact=True),
         traits=frozenset(["own-type", "by-parts"]),
         samples=lambda: [
             Sample((samples.numbers(k, s),), {"dtype": d})

@@ -13,7 +13,7 @@ from . import samples
 from .arithmetic import abs_, div, mul, sub
 from .comparison import eq, where
 from .kinds import arithmetic, elementwise, library, magnitude, no_bool
-from .table import Meta, Op, OpError, register
+from .table import Meta, OnParts, Op, OpError, register
 from .view import clone
 
 _CONJUGATE, _VIEW = frozenset(["conjugate"]), View()
@@ -88,7 +88,7 @@ conj = elementwise(
     lower=lambda b, x: x,
     samples=samples.unary(),
     oracle="conj_physical",
-    on_complex=True,
+    on_complex=OnParts(lambda b, x: (x[0], b.neg(x[1])), exact=True),
     traits=_CONJUGATE,
 )
 

@@ -15,7 +15,8 @@ An entry holds every fact about one op, in this order:
     lower       what the code generator needs: for elementwise ops a function of the builder and registers
     cost        of one element: "cheap" as an addition (also of a few), "divide", "function" of dozens of instructions,
                 or "gather"
-    on_complex  the NumPy function for complex operands, or True where `evaluate` or `decompose` does for them too.
+    on_complex  the NumPy function for complex operands, or True where `evaluate` or `decompose` does for them too,
+                or how a kernel computes them (`OnParts`).
                 None: they are refused. Views and what only moves elements take all types.
     traits      words for what else passes must know:
                 "checks"      its lowering can fail
@@ -152,6 +153,17 @@ class OutOfRange(OpError, IndexError):
     ...     print(error)
     sum: Dimension out of range (expected to be in range of [-2, 1], but got 2)
     """
+
+
+class OnParts(Plain):
+    """How a kernel computes an elementwise op on complex numbers: a function of the builder and the operands, complex
+    ones as pairs of registers, which gives a pair where the result is complex. `exact`: NumPy gives the same bits."""
+
+    __slots__ = ("lower", "exact")
+
+    def __init__(self, lower, exact=False):
+        self.lower = lower
+        self.exact = exact
 
 
 class Spelling(Plain):

@@ -31,6 +31,7 @@ _scratch_bytes = later("compiler.emit.gemm:scratch_bytes")
 _libraries = {}
 _begun = {}  # compilations of libraries that will be asked for
 _functions = {}
+_ELEMENT = "element"  # of an operand (eager_kernels.py)
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -74,15 +75,17 @@ def _function(key, make_text, name, argument_types):
 
 
 # --- elementwise ----------------------------------------------------------------------------------------------------
-def elementwise(op, dtypes, attributes):
-    """The kernel of an op: (address of the addresses of contiguous arrays of one shape, the result's last; size)."""
+def elementwise(op, dtypes, attributes, are_single=()):
+    """The kernel of an op: (address of the addresses of contiguous arrays of one shape, the result's last; size). Some
+    may be of a single element for all, if `are_single` says so of any."""
     names = ",".join(d.name for d in dtypes)
-    key = f"eager {op.name} {names} {sorted(attributes.items())}"
+    single = tuple([_ELEMENT if is_single else None for is_single in are_single]) if any(are_single) else ()
+    key = f"eager {op.name} {names} {sorted(attributes.items())}{f' {single}' if single else ''}"
     function = _functions.get(key)
     if function is None:
         function = _function(
             key,
-            lambda: _elementwise_text(op, dtypes, attributes, jit.kernel_target()),
+            lambda: _elementwise_text(op, dtypes, attributes, jit.kernel_target(), single),
             "weft_kernel",
             (_POINTER, _SIZE),
         )
@@ -132,10 +135,10 @@ def rule_address(given, steps, written):
     return library(key, text).address("weft_kernel")
 
 
-def run_elementwise(op, dtypes, attributes, arrays, out):
-    """op on contiguous arrays of out's shape, into out."""
+def run_elementwise(op, dtypes, attributes, arrays, out, are_single=()):
+    """op on contiguous arrays of out's shape, or of one element, into out."""
     table = (ctypes.c_size_t * (len(arrays) + 1))(*map(address_of, arrays), address_of(out))
-    elementwise(op, dtypes, attributes)(ctypes.addressof(table), out.size)
+    elementwise(op, dtypes, attributes, are_single)(ctypes.addressof(table), out.size)
     return out
 
 

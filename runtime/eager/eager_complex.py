@@ -1,21 +1,23 @@
-"""Native steps of ops on complex numbers that do the same with real and imaginary parts, or only move elements. Kernels
-have no complex type: a complex value is one of real numbers with a last dimension of 2.
+"""Native steps of ops on complex numbers. Where an op does the same with real and imaginary parts, or only moves
+elements, a complex value is one of real numbers with a last dimension of 2; other kernels take pairs (OnParts).
 """
 
 from math import prod
 
 import numpy as np
 
-from ...compiler.dtypes import DType, complex64, int64
+from ...compiler.dtypes import DType, bool_, complex64, float32, float64, int32, int64
 from ...compiler.ops.arithmetic import bitwise_xor
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.complex_numbers import complex_, conj
+from ...compiler.ops.table import OnParts
 from ...compiler.ops.view import clone
 from .eager_loops import loops_over
 
 _MOST_PAIRS = 1 << 6
 _MOST_APART = 1 << 12  # elements of parts: NumPy writes many in less time
 _SIGN_OF_IMAGINARY = np.array(-(1 << 63))  # of a complex64, as an integer
+_REALS = (float32, float64, int64, int32, bool_)  # that kernels convert to complex numbers
 _MOVING_KINDS = ("view", "source")
 
 
@@ -29,8 +31,8 @@ def as_moved(dtype):
 
 
 def has_steps(op):
-    """Whether kernels on real numbers, or of bytes, do what the op does with complex ones."""
-    return not {"by-parts", "moves"}.isdisjoint(op.traits) or op is clone or op.kind in _MOVING_KINDS
+    """Whether kernels on real numbers, or of bytes, do what the op does with complex ones, or on pairs of them."""
+    return op.on_complex.__class__ is OnParts or _is_by_parts(op) or op.kind in _MOVING_KINDS
 
 
 def steps_of_parts(builder, op, operands, out):
@@ -51,9 +53,26 @@ def steps_of_parts(builder, op, operands, out):
     return False
 
 
+def computed(op, attributes, types, operands, out):
+    """(attributes, types, operands, out) of an elementwise op as kernels compute it: on all parts alike, or on pairs of
+    them; None if no kernel does."""
+    found = by_parts(op, attributes, types, operands, out) if _is_by_parts(op) else None
+    if found is not None or op.on_complex.__class__ is not OnParts:
+        return found
+    if any(x.is_number and x.dtype.is_complex for x in operands) or op is cast and not out.dtype.is_complex:
+        return None
+    if op is cast and not (types[0].is_complex or types[0] in _REALS):
+        return None
+    return attributes, types, operands, out
+
+
+def _is_by_parts(op):
+    return not {"by-parts", "moves"}.isdisjoint(op.traits) or op is clone
+
+
 def by_parts(op, attributes, types, operands, out):
-    """(attributes, types, operands, out) of an elementwise op on the parts; None if not all of them are complex but for
-    truths, which hold for both parts, or if the parts of many elements lie apart from those of others."""
+    """The same on the parts; None if not all of them are complex but for truths, which hold for both parts, or if the
+    parts of many elements lie apart from those of others."""
     given = [*operands, out]
     if op is cast and types == (complex64,) and out.dtype is complex64 and not operands[0].is_number:
         operand, out = [x._replace(dtype=as_moved(x.dtype)) for x in (operands[0], out)]

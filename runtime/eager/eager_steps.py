@@ -17,11 +17,11 @@ from ...compiler.ops.indexing import in_range, one_hot_class, position
 from ...compiler.ops.neural import class_index
 from ...compiler.ops.small_matrices import succeeded
 from ...compiler.ops.source import full
-from ...compiler.ops.table import Meta
+from ...compiler.ops.table import Meta, OnParts
 from ...compiler.ops.view import cat, clone, slice_, slice_scatter
 from ..code import kernels
 from ..programs.array_program import Recorder
-from .eager_complex import any_complex, by_parts, has_steps, steps_of_parts
+from .eager_complex import any_complex, computed, has_steps, steps_of_parts
 from .eager_halves import any_half, as_they_lie, has_no_steps, steps_between_conversions, wide, wide_attributes
 from .eager_loops import in_blocks, loops_over
 from .eager_places import change_at_places, row_major, steps_at_places
@@ -339,7 +339,7 @@ class Builder:
     def elementwise(self, op, attributes, types, operands, out):
         lying = ()
         if any_complex([*types, out.dtype]):
-            found = by_parts(op, attributes, types, operands, out) if has_steps(op) else None
+            found = computed(op, attributes, types, operands, out)
             if found is None:
                 raise NoSteps(f"{op.name} of complex numbers and others")
             attributes, types, operands, out = found
@@ -418,7 +418,8 @@ def require_kernel(op, types, attributes, dtype):
     refusal = op.extra.get("eager_only")
     if op.lower is None or refusal is not None and refusal(types, attributes) is not None:
         raise NoSteps(f"{op.name} is computed by NumPy")
-    if not {*types, dtype} <= {*_TYPES}:
+    on_parts = op.on_complex.__class__ is OnParts
+    if not {*types, dtype} <= {*_TYPES, *((complex64, complex128) if on_parts else ())}:
         raise NoSteps(f"{op.name} on other types than float32, float64, int64, int32 and bool")
 
 

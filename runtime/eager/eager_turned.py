@@ -2,6 +2,7 @@
 
 from math import prod
 
+from ...compiler.dtypes import complex128
 from ...compiler.eager_turned import COLUMNS, NUMBER, PER_ROW, ROWS
 from ...compiler.extent import is_open
 from ..code import kernels
@@ -13,7 +14,7 @@ _FEWEST = 4  # rows, or columns, that are worth turning
 def steps_of_turned(builder, op, attributes, types, operands, out, loops):
     """Whether some operands of an elementwise op lie across the result, of whose kernel the builder has steps now.
     loops: those of loops_over."""
-    found = _turned(operands, loops)
+    found = None if complex128 in (*types, out.dtype) else _turned(operands, loops)
     if found is None or len(loops) - 2 > MOST_LOOPS or 2 * len(loops[0][1]) + 2 > MOST_TABLE:
         return False
     row, kinds = found

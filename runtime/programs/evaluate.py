@@ -14,7 +14,7 @@ from ...compiler.later import later
 from ...compiler.ops.comparison import cast
 from ...compiler.ops.indexing import set_add_at
 from ...compiler.ops.kinds import refuse_complex
-from ...compiler.ops.table import Meta
+from ...compiler.ops.table import Meta, OnParts
 from ...compiler.shapes import contiguous_strides
 from ...compiler.storage import convert, fitting, number
 from ..code.aside import aside
@@ -141,8 +141,11 @@ def as_type(x, dtype, scalar=number):
 
 def on_types(op, operand_types):
     """The NumPy function that computes the op on operands of such types; None where a kernel does."""
-    has_own = op.on_complex is not None and op.on_complex is not True and any(d.is_complex for d in operand_types)
-    return op.on_complex if has_own else op.evaluate
+    if op.on_complex is None or op.on_complex is True or not any(d.is_complex for d in operand_types):
+        return op.evaluate
+    if op.on_complex.__class__ is OnParts:
+        return op.evaluate if op.on_complex.exact else None
+    return op.on_complex
 
 
 def _source(op, numbers, attributes):
@@ -158,12 +161,27 @@ def _elementwise(op, operands, attributes, operand_types, meta):
     function = on_types(op, operand_types)
     if function is not None:
         return contiguous(quietly(into_new_memory(function, meta), *arrays, **attributes))
+    if meta.shape and any(d.is_complex for d in operand_types):
+        return _on_parts(op, arrays, attributes, operand_types, meta)
     if op is not cast and len(arrays) == 1:
         full = [np.ascontiguousarray(arrays[0])]
     else:
         full = [np.ascontiguousarray(np.broadcast_to(a, meta.shape)) for a in arrays]
     out = new_array(meta.shape, meta.dtype.numpy)
     return _run_elementwise(op, operand_types, attributes, full, out) if out.size else out
+
+
+def _on_parts(op, arrays, attributes, operand_types, meta):
+    """The same of complex numbers, some of which may be one for all: it is not copied."""
+    out = new_array(meta.shape, meta.dtype.numpy)
+    if not out.size:
+        return out
+    are_single = [a.size == 1 for a in arrays]
+    arrays = [
+        np.ascontiguousarray(a if is_single else np.broadcast_to(a, meta.shape))
+        for a, is_single in zip(arrays, are_single)
+    ]
+    return _run_elementwise(op, operand_types, attributes, arrays, out, are_single)
 
 
 def into_new_memory(function, meta):

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...compiler.dtypes import are_computed, int32
 from ...compiler.ops.comparison import cast
+from ...compiler.ops.table import OnParts
 from ...compiler.storage import convert, fitting, number
 from ..code import kernels
 from ..code.aside import aside
@@ -50,6 +51,8 @@ def _function(op, metas, attributes, types, meta):
         function = _by_numpy(op, metas, attributes, types, meta)
         if function is not None:
             return function, True
+        if op.on_complex.__class__ is OnParts and any(d.is_complex for d in types) and 0 not in meta.shape:
+            return _on_parts(op, metas, attributes, types, meta), False
         if not _is_as_it_is(op, metas, attributes, types, meta):
             return lambda *operands: evaluate(op, operands, attributes, types, meta), False
     if op.kind == "elementwise":
@@ -103,6 +106,15 @@ def _elementwise(op, metas, attributes, types, meta):
         full = [None]
     generated = _generated(kernels.elementwise(op, types, attributes), full, meta)
     return (_after_casts(generated, [c and partial(quietly, c) for c in casts]) if any(casts) else generated), False
+
+
+def _on_parts(op, metas, attributes, types, meta):
+    """An elementwise op on complex numbers. Operands of one element are not copied."""
+    casts = [_conversion(m, d, _scalar(op)) for m, d in zip(metas, types)]
+    are_single = [prod(m.shape) == 1 and meta.shape != m.shape or m.weak for m in metas]
+    full = [None if is_single or m.shape == meta.shape else meta.shape for m, is_single in zip(metas, are_single)]
+    generated = _generated(kernels.elementwise(op, types, attributes, are_single), full, meta)
+    return _after_casts(generated, [c and partial(quietly, c) for c in casts]) if any(casts) else generated
 
 
 def _by_numpy(op, metas, attributes, types, meta):
