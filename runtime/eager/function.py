@@ -128,8 +128,8 @@ class Function:
             outputs = tuple([_fresh(x, args, context._dirty) for x in outputs])
         if recorded and True in needed:
             outputs = _connected(facts, context, args, outputs)
-            if place is not None and not isinstance(result, tuple):
-                place.ended(outputs[0])
+            if place is not None:
+                place.ended(outputs, isinstance(result, tuple))
         if level is not None:
             level.give_function(cls, context, args, outputs)
         return outputs if isinstance(result, tuple) else outputs[0]
@@ -224,10 +224,10 @@ def _connected_in_call(frame, facts, context, args, outputs):
     """The outputs, as values of the call that have a history; None if they have to leave it."""
     if context._dirty or watching or frame.working:
         return None
-    if facts.ways and len(outputs) == 1:
-        made = facts.ways.applied(frame, context, args, outputs[0])
+    if facts.ways:
+        made = facts.ways.applied(frame, context, args, outputs)
         if made is not None:
-            return (made,)
+            return made
         frame = state.frame
     node = frame.connected_again(facts, context, args, outputs)
     if node is not None:

@@ -174,14 +174,13 @@ _LIST_NUMBERS = {"add", "sub", "mul", "div", "where"}
 
 def listed(op, operands):
     """Positions of the operands that `next_functions` lists: those that could have a gradient."""
-    positions = []
-    for k, x in enumerate(operands):
+
+    def is_listed(k, x):
         if not hasattr(x, "shape"):
-            if op.name in _LIST_NUMBERS and not (op.name == "sub" and k == 0):
-                positions.append(k)
-        elif has_rule(op, k) and (op.vjp != () or x.dtype.is_differentiable):
-            positions.append(k)
-    return positions
+            return op.name in _LIST_NUMBERS and not (op.name == "sub" and k == 0)
+        return has_rule(op, k) and (op.vjp != () or x.dtype.is_differentiable)
+
+    return [k for k, x in enumerate(operands) if is_listed(k, x)]
 
 
 class Node(BaseNode):
@@ -211,9 +210,10 @@ class Node(BaseNode):
 
     @property
     def next_functions(self):
-        operands = [Shape(*x.meta) if isinstance(x, Saved) else x for x in self.operands]
-        edges = [self.edges[k] for k in listed(self.op, operands)]
-        return tuple((None, 0) if e is None else shown(e) for e in edges)
+        if "output" in self.op.extra:
+            return self.edges[1][0].next_functions  # of several outputs of a Function, whose node is one
+        metas = [Shape(*x.meta) if isinstance(x, Saved) else x for x in self.operands]
+        return tuple((None, 0) if e is None else shown(e) for e in (self.edges[k] for k in listed(self.op, metas)))
 
     def run(self, cotangent):
         """Cotangents of the operands, None where no edge leads."""

@@ -15,6 +15,7 @@ from ..eager.saved_hooks import with_history
 from ..state.modes import frame_hidden, grad_mode, state
 from ..state.tensor import tensor_of
 from . import frame_autograd
+from .own_results import note_node
 
 RUN_AGAIN = (
     "a compiled call cannot be differentiated this way: it would have to run again, but {reason}. Call the undecorated "
@@ -134,6 +135,7 @@ def _run_again(frame, steps, given, kept):
         operands = [next(numbers) if k < 0 else _value(frame, values, k) for k in step.operands]
         state.grad_enabled = step.grad_enabled
         values[step.first] = apply_eagerly(step.op, operands, step.attributes)
+        note_node(step.op, values[step.first], operands)
         if step.first in kept and values[step.first]._base is None:
             saved = kept[step.first]
             if saved.version != saved.tensor._version:

@@ -56,6 +56,7 @@ def needed_by(frame, step):
         mask = tuple(k in wanted for k in step.operands)
         operands, output = needs_of(step.op, metas, step.attributes, mask)
         numbers = [step.operands[i] for i in operands] + ([step.first] if output else [])
+        numbers += [step.first + 1 + k for k in step.op.extra.get("asks_next", ())]
         found = step.needs = tuple(dict.fromkeys(numbers))
     return found
 

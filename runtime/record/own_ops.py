@@ -8,7 +8,7 @@ gives what forward has computed:
                                F given (clamp, x, saved ...)    out: its derivative for x is the graph
 
 So gradients pass through steps, as those of any op do: a backward in a call is one step of it, and what a call returns
-may go through Functions and be differentiated later, again and again.
+may go through Functions and be differentiated later, again and again. Of several outputs own_results.py has the ops.
 """
 
 import hashlib
@@ -19,15 +19,17 @@ from ...compiler.dtypes import bfloat16, float32, float64
 from ...compiler.extent import Fixed, is_open
 from ...compiler.graph import INPUT, SCALAR
 from ...compiler.later import later
+from ...compiler.ops.source import full
 from ...compiler.ops.table import Meta, Op, OpError
 from ...compiler.ops.view import connect, leaf
-from ..eager.function_node import FunctionContext, meta_of, rule_of
+from ..eager.function_node import FunctionContext, is_in, meta_of, rule_of
 from ..programs import recording
 from ..programs.description import Stretch
 from ..state.attributes import refusal, same_attributes
 from ..state.modes import frame_hidden, state
 from ..state.seen import Watch
 from ..state.tensor import Tensor, _apply, tensor_of
+from . import own_results
 from .frame import Frame
 from .frame_run import run
 
@@ -53,22 +55,39 @@ class Differs(Exception):
 class Way:
     """What calls of a Function were like that the same backward belongs to.
 
-    needed: which arguments get a gradient. places: of what forward has saved, None or which operand of the op it is, 0
-    the output. metas: shapes and types of the operands. attributes: what else the context has.
+    needed: which arguments get a gradient. others: of each output, None, or the shape and type of one without a
+    gradient. places: of what forward has saved, None or which operand of the op it is; the outputs with a gradient are
+    the first. metas: shapes and types of the operands. attributes: what else the context has. ops: what gives such
+    outputs their history; None if nothing does.
     """
 
-    __slots__ = ("op", "needed", "places", "metas", "attributes")
+    __slots__ = ("ops", "needed", "others", "places", "metas", "attributes")
 
-    def __init__(self, needed, places, metas, attributes):
-        self.needed, self.places, self.metas, self.attributes = needed, places, metas, attributes
-        self.op = None
+    def __init__(self, needed, others, places, metas, attributes):
+        self.needed, self.others, self.places, self.metas, self.attributes = needed, others, places, metas, attributes
+        self.ops = None
+
+    @property
+    def n_outputs(self):
+        """How many have a gradient."""
+        return self.others.count(None)
+
+    def outputs(self, outputs, operands):
+        """The outputs in the call in flight, with their history."""
+        if len(self.ops) == 1:
+            made = [_apply(self.ops[0], tuple(operands), {})]
+        else:
+            whole = _apply(self.ops[0], tuple(operands), {})
+            made = [_apply(op, (given, whole), {}) for op, given in zip(self.ops[1:], operands)]
+        made = iter(made)
+        return tuple([next(made) if other is None else x for x, other in zip(outputs, self.others)])
 
 
 class Ways:
     """The ways that one Function was called.
 
-    known: lists of them, by what is needed, places and metas. proof: says whether all is as it was proved to be
-    (`holds`), and what is read (`reads`: (rows, tensors) of forward and of backward).
+    known: lists of them, by what is needed, places, metas and which outputs have a gradient. proof: says whether all is
+    as it was proved to be (`holds`), and what is read (`reads`: (rows, tensors) of forward and of backward).
     """
 
     __slots__ = ("function", "name", "proof", "known", "n_tried")
@@ -83,22 +102,22 @@ class Ways:
     def tensors(self):
         return [x for _, tensors in self.proof.reads() for x in tensors]
 
-    def applied(self, frame, context, args, out):
-        """What a call in flight goes on with in place of the output; None if it has to be the output of a node."""
-        if not _may_be_op(frame, context, args, out):
+    def applied(self, frame, context, args, outputs):
+        """What a call in flight goes on with in place of the outputs; None if these have to be those of a node."""
+        if not _may_be_ops(frame, context, args, outputs):
             return None
-        asked, operands = _asked(context, args, out)
+        asked, operands = _asked(context, args, outputs)
         if asked is None:
             return None
         if not self.proof.holds():
             self.known = {}  # what is known may be of another backward
             return None
-        key = asked.needed, asked.places, asked.metas
+        key = asked.needed, asked.others, asked.places, asked.metas
         alike = self.known.get(key, ())
         way = next((way for way in alike if same_attributes(way.attributes, asked.attributes)), None)
         if way is None:
             way = self._new_way(asked, key, alike)
-        return None if way is None or way.op is None else _apply(way.op, tuple(operands), {})
+        return None if way is None or way.ops is None else way.outputs(outputs, operands)
 
     def _new_way(self, asked, key, alike):
         if self.n_tried >= _MOST_TRIED:
@@ -109,30 +128,37 @@ class Ways:
             self.n_tried, self.known = _MOST_TRIED, {}
             return None
         try:
-            asked.op = _op_of(self.function, self.name, asked)
+            asked.ops = _ops_of(self.function, self.name, asked)
         except Exception:
-            asked.op = None  # eager mode says what is wrong where it asks for the derivative
+            asked.ops = None  # eager mode says what is wrong where it asks for the derivative
         self.known[key] = *alike, asked
         return asked
 
 
-def _may_be_op(frame, context, args, out):
-    """Whether a Function's call is one of those that an op can stand for."""
+def _may_be_ops(frame, context, args, outputs):
+    """Whether a Function's call is one of those that ops can stand for."""
     if state.forward is not None or state.level is not None or state.autocast is not None or state.function_modes:
         return False
-    if context._non_differentiable or context._for_forward or not context.materialize_grads:
+    if context._for_forward or not (context.materialize_grads and context._materialize_non_diff_grads):
         return False
-    if out.__class__ is not Tensor or out._frame is not frame or out._data is not None or id(out) in frame.homes:
-        return False
-    if out._requires_grad or out._node is not None or out._base is not None or any(x is out for x in args):
+    if len(set(map(id, outputs))) < len(outputs) or not all(_may_be_output(frame, args, x) for x in outputs):
         return False
     others = {str(k): x for k, x in enumerate(args) if not isinstance(x, Tensor)}
     return not others or refusal(others) is None
 
 
-def _asked(context, args, out):
+def _may_be_output(frame, args, out):
+    if out.__class__ is not Tensor or out._frame is not frame or out._data is not None or id(out) in frame.homes:
+        return False
+    return not out._requires_grad and out._node is None and out._base is None and not is_in(out, args)
+
+
+def _asked(context, args, outputs):
     """(the Way that a call asks for, the operands of its op); (None, ()) if there can be none."""
-    needed, operands = context.needs_input_grad, [out]
+    needed, lacking = context.needs_input_grad, context._non_differentiable
+    has = [x._meta.dtype.is_differentiable and not is_in(x, lacking) for x in outputs]
+    operands = [x for x, has_gradient in zip(outputs, has) if has_gradient]
+    n_outputs = len(operands)
     operands += [x for x, needs in zip(args, needed) if needs]
     places = []
     for x in context._given:
@@ -149,11 +175,12 @@ def _asked(context, args, out):
     attributes = {name: value for name, value in vars(context).items() if name not in _FIRST}
     if attributes and refusal(attributes) is not None:
         return None, ()
-    if any(dtype not in _TYPES for _, dtype in metas[: 1 + sum(needed)]):
+    if any(dtype not in _TYPES for _, dtype in metas[: n_outputs + sum(needed)]):
         return None, ()
-    if any(dtype.is_half or dtype.is_complex for _, dtype in metas):
+    if any(dtype.is_half or dtype.is_complex for _, dtype in metas) or len({d for _, d in metas[:n_outputs]}) != 1:
         return None, ()
-    return Way(needed, tuple(places), metas, attributes), operands
+    others = tuple([None if has_gradient else meta_of(x) for x, has_gradient in zip(outputs, has)])
+    return Way(needed, others, tuple(places), metas, attributes), operands
 
 
 def _is_plain(kind):
@@ -176,7 +203,7 @@ class _Context(FunctionContext):
 class _Tape:
     """What a backward has done.
 
-    graph: its ops. sources: of its inputs, 0 the cotangent, 1 the output, then the inputs and what else was saved.
+    graph: its ops. sources: of its inputs, first the cotangents, then the outputs, the inputs and what else was saved.
     numbers: those that its program is given. results: of the arguments that need one. asked: whether it has asked for
     what forward has saved.
     """
@@ -193,7 +220,7 @@ class _Tape:
         return f"{self.graph} {self.sources} {numbers} {results} {self.asked}"
 
     def gradient(self, index, given):
-        """The gradient of one argument, of (cotangent, output, *operands): tensors or values of a graph."""
+        """The gradient of one argument, of (*cotangents, *outputs, *others): tensors or values of a graph."""
         result, apply_op = self.results[index], given[0].apply_op
         values = {}
         for v in self._leading_to(result):
@@ -215,11 +242,12 @@ class _Tape:
         return [self.graph.values[number] for number in sorted(wanted)]
 
 
-def _op_of(function, name, way):
+def _ops_of(function, name, way):
+    """The op that gives an output its history; of several that of all of them, and those of each."""
     tapes = [_traced(function, way, *setting) for setting in _SETTINGS]
     if any(tape.text() != tapes[0].text() for tape in tapes[1:]):
         raise Differs("it depends on a setting")
-    tape, metas, n = tapes[0], way.metas, sum(way.needed)
+    tape, metas, n_outputs, n = tapes[0], way.metas, way.n_outputs, sum(way.needed)
 
     def infer(operands, attributes, default_float):
         found = [(x.shape, x.dtype) for x in operands]
@@ -227,50 +255,58 @@ def _op_of(function, name, way):
             raise Fixed("a backward of a user's Function is known for these sizes alone")
         if tuple([(tuple(shape), dtype) for shape, dtype in found]) != metas:
             raise OpError(f"{name}: other operands than before")
-        return Meta(operands[0].shape, operands[0].dtype)
+        return Meta(*metas[0]) if n_outputs == 1 else own_results.meta(metas[:n_outputs])
 
     def rule_for(index):
-        if not 1 <= index <= n:
+        if not n_outputs <= index < n_outputs + n:
             return None
-        # Of its own value and not of what forward has given, which is a constant: a second derivative goes through it.
-        return lambda cotangent, out, given, *operands: tape.gradient(index - 1, (cotangent, out, *operands))
+        # Of its own values and not of what forward has given, which are constants: a second derivative goes through it.
+        if n_outputs == 1:
+            return lambda cotangent, out, given, *operands: tape.gradient(index - 1, (cotangent, out, *operands))
+        return lambda cotangent, out, *operands: tape.gradient(
+            index - n_outputs, (*several.cotangents(cotangent), *several.values(out, operands), *operands[n_outputs:])
+        )
 
     # All of it, since programs are found on disk by the names of their ops; classes that are made anew share one, too.
-    text = f"{name} {metas} {way.needed} {way.places} {tape.text()}"
+    text = f"{name} {metas} {way.needed} {way.others} {way.places} {tape.text()}"
     text = f"{name} given {hashlib.sha256(text.encode()).hexdigest()}"
     if text in _made:
         return _made[text]
-    op = Op(
-        text,
-        "composite",
-        infer,
-        decompose=lambda given, *operands: given,
-        vjp=rule_for,
-        node_name=f"{name}Backward",
-        extra={"asks": (frozenset(k for k in way.places if k), 0 in way.places)} if tape.asked else None,
-    )
-    wanted = (False, *(k < n for k in range(len(metas) - 1)))
-    if not _has_kernels(op, tuple([Meta(*meta) for meta in metas]), wanted, {}, float32):
+    saved = frozenset(k for k in way.places if k is not None and k < n_outputs)
+    asked = frozenset(k for k in way.places if k is not None and k >= n_outputs)
+    of_op = {"infer": infer, "vjp": rule_for, "node_name": f"{name}Backward"}
+    if n_outputs == 1:
+        of_op["decompose"] = lambda given, *operands: given
+        of_op["extra"] = {"asks": (asked, bool(saved))} if tape.asked else None
+        ops = [Op(text, "composite", **of_op)]
+    else:
+        several = own_results.Several(text, metas[:n_outputs], saved if tape.asked else (), asked, tape, of_op)
+        ops = several.ops
+    wanted = (*[False] * n_outputs, *(k < n for k in range(len(metas) - n_outputs)))
+    if not _has_kernels(ops[0], tuple([Meta(*meta) for meta in metas]), wanted, {}, float32):
         raise Differs("an op of it has no kernel")
     if len(_made) >= _MOST_MADE:
         _made.pop(next(iter(_made)))
-    _made[text] = op
-    return op
+    _made[text] = ops
+    return ops
 
 
 def _traced(function, way, default_dtype, autocast):
     """The _Tape of a backward, run on tensors that stand for what it would be given: it must not look at numbers."""
-    stand_ins = [tensor_of(np.zeros(shape, dtype.numpy)) for shape, dtype in (way.metas[0], *way.metas)]
-    n_needed = sum(way.needed)
-    for x in stand_ins[1 : 2 + n_needed]:
+    n_outputs, n_needed = way.n_outputs, sum(way.needed)
+    metas = (*way.metas[:n_outputs], *way.metas)
+    stand_ins = [tensor_of(np.zeros(shape, dtype.numpy)) for shape, dtype in metas]
+    for x in stand_ins[n_outputs : 2 * n_outputs + n_needed]:
         x._requires_grad = True
     context, found = _Context(), []
     vars(context).update(way.attributes)
     context.needs_input_grad = way.needed
-    context._given = tuple([None if k is None else stand_ins[k + 1] for k in way.places])
+    context._given = tuple([None if k is None else stand_ins[k + n_outputs] for k in way.places])
 
     def asked():
-        results = rule_of(function)(context, stand_ins[0])
+        given = iter(stand_ins)
+        cotangents = [next(given) if other is None else _zeros(*other) for other in way.others]
+        results = rule_of(function)(context, *cotangents)
         results = results if isinstance(results, tuple) else (results,)
         if len(results) < len(way.needed) or any(r is not None for r in results[len(way.needed) :]):
             raise Differs("it gives another number of gradients")
@@ -297,7 +333,12 @@ def _traced(function, way, default_dtype, autocast):
             watch.take_back_draws()
     if besides is not None:
         raise Differs(besides)
-    return _tape_of(*found[0], len(stand_ins), way.metas[1:], n_needed, context._has_asked)
+    return _tape_of(*found[0], len(stand_ins), way.metas[n_outputs:], n_needed, context._has_asked)
+
+
+def _zeros(shape, dtype):
+    """What backward is given for an output without a gradient."""
+    return _apply(full, (0,), {"shape": shape, "dtype": dtype})
 
 
 def _tape_of(stretch, wanted, numbers, n_given, metas, n_needed, asked):

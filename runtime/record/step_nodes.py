@@ -8,6 +8,7 @@ from ..eager.expected import metas_of
 from ..eager.node import SECOND_BACKWARD, BaseNode, leaf_edge, listed, named, shown
 from ..programs.recording import user_line
 from .frame_autograd import flows, node_for, node_name, operand_metas
+from .own_results import is_output
 
 
 class StepNode(BaseNode):
@@ -30,6 +31,8 @@ class StepNode(BaseNode):
     @property
     def next_functions(self):
         step = self.frame.step_of(self.vid)
+        if is_output(step.op):
+            return StepNode(self.frame, step.operands[1], self.call).next_functions
         wanted = set(flows(self.frame, step))
         operands = [step.operands[k] for k in listed(step.op, operand_metas(self.frame, step))]
         return tuple(self._shown(k) if k in wanted else (None, 0) for k in operands)

@@ -16,6 +16,7 @@ from ..code import translated
 from ..code.native_kinds import TensorObject, get_attribute
 from ..code.packing import Packed
 from ..eager.eager_matching import are_alike
+from ..eager.eager_words import new_tuple, set_tuple_item
 from ..programs.program import captures
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE
 from ..state.exposure import has_exposed
@@ -37,7 +38,8 @@ class Argument(Struct):
 
 
 class Words(Struct):
-    """start, end: positions. constants: the run-time numbers of the entries."""
+    """start, end: positions. constants: the run-time numbers of the entries. result: the number of what apply returns,
+    -1 if that is a tuple of `results`."""
 
     slow: Object
     call: Rows(CallWords)
@@ -50,6 +52,7 @@ class Words(Struct):
     constants: Rows(Object)
     views: Rows(View)
     result: I64
+    results: Rows(I64)
 
 
 @native(form=METHOD, slow="slow", name="weft_apply_again")
@@ -75,14 +78,19 @@ def call(words: Words, arguments: Object) -> Object:
     for view in words.views:
         cast(TensorObject, words.tensors[view.number])._base = words.tensors[view.base]
     state_of_call.position = words.end
-    return words.tensors[words.result]
+    if words.result >= 0:
+        return words.tensors[words.result]
+    made = new_tuple(len(words.results))
+    for k in range(len(words.results)):
+        set_tuple_item(made, k, words.tensors[words.results[k]])
+    return made
 
 
 class Applied:
     """The calls of one Function at one place. outside: tensors among the arguments and those that forward reads, whose
     memory must not be exposed."""
 
-    def __init__(self, frame, ways, start, arguments, entries, constants, outside):
+    def __init__(self, frame, ways, start, arguments, entries, constants, outside, results):
         reads = ways.reads()
         words = Words(
             slow=_not_this_time,
@@ -95,7 +103,8 @@ class Applied:
             numbers=frame.numbers,
             constants=constants,
             views=[View(number=e.vid, base=e.root) for e in entries if e.root is not None],
-            result=entries[-1].vid,
+            result=-1 if isinstance(results, list) else results,
+            results=results if isinstance(results, list) else [],
         )
         self.ways, self.outside = ways, outside
         self._packed, self._held = Packed(words), reads
@@ -149,20 +158,23 @@ class Place:
         with self.watch:
             return facts.run(facts, context, args)
 
-    def ended(self, out):
-        """The call has given this: if all that it did were entries, the last of which makes it, it is known now."""
+    def ended(self, outputs, is_tuple):
+        """The call has given these: if all that it did were entries, which make them, it is known now."""
         frame, start, end = self.frame, self.start, self.frame.position.value
         if frame.departed.value or frame.working or end <= start or self.watch.what_else() is not None:
             return
         entries = frame.entries[start:end]
-        if frame.tensors[entries[-1].vid] is not out or not all(map(_is_plain, entries)):
+        made = {id(frame.tensors[entry.vid]): entry.vid for entry in entries}
+        results = [made.get(id(x)) for x in outputs]
+        if None in results or entries[-1].vid not in results or not all(map(_is_plain, entries)):
             return
         arguments = [self._argument(x) for x in self.args]
         tensors = [x for x in (*self.args, *self.ways.tensors()) if isinstance(x, Tensor) and x._frame is None]
         if None in arguments or has_exposed(tensors):
             return
         constants = frame.numbers[self.n_numbers :]
-        frame.functions_known[start] = Applied(frame, self.ways, start, arguments, entries, constants, tensors)
+        about = frame, self.ways, start, arguments, entries, constants, tensors
+        frame.functions_known[start] = Applied(*about, results if is_tuple else results[0])
 
     def _argument(self, x):
         """(number, value), as in Argument; None of a tensor that the call does not know."""
