@@ -325,7 +325,7 @@ def grad(
     try:
         outputs, inputs = _as_tuple(outputs), _not_empty(_as_tuple(inputs), "grad")
         gradients = None if grad_outputs is None else _in_their_types(outputs, _as_tuple(grad_outputs))
-        retain = create_graph if retain_graph is None else retain_graph
+        retain = (create_graph if retain_graph is None else retain_graph) or state.samples_follow
         if _are_edges(outputs, inputs):
             return _grad_along_edges(outputs, inputs, gradients, retain, create_graph, allow_unused, materialize_grads)
         frame = state.frame

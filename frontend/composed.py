@@ -13,7 +13,7 @@ from .creation import as_tensor
 from .functions import check_added, check_scatter, clamp, index_add, matmul, operand, require_tensors
 from .half_floats import both_in_float32
 from .limits import finfo, iinfo  # noqa: F401
-from .operands import factor_first, tensor_of
+from .operands import alike, factor_first, tensor_of
 from .reducing import mean, std, var
 from .runtime.eager.gate import apply_inplace
 from .runtime.state.tensor import Tensor, shape_of, wrap
@@ -64,7 +64,7 @@ def logaddexp(input, other):
     """log(exp(input) + exp(other)) without overflow."""
     input, other = operand(input), operand(other)
     require_tensors("logaddexp", input, other)
-    return derived.logaddexp(input, other)
+    return derived.logaddexp(*alike(input, other))
 
 
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
@@ -103,7 +103,13 @@ def inner(input, other):
         tensor_of("inner", other, "other")
     if input.ndim == 0 or other.ndim == 0:
         return input * other
-    return matmul(input, other if other.ndim == 1 else other.mT)
+    if input.ndim == 1 or other.ndim < 3:
+        return matmul(input, other if other.ndim == 1 else other.mT)
+    if input.shape[-1] != other.shape[-1]:
+        raise OpError(f"inner: the last dimensions must match, but the shapes are {input.shape} and {other.shape}")
+    # Every vector of one with every vector of the other: no dimension is common but the last.
+    pairs = matmul(input, other.flatten(0, -2).mT)
+    return reshape(pairs, (*shape_of(input)[:-1], *shape_of(other)[:-1]))
 
 
 def trace(input):
@@ -142,7 +148,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     With repeats alone: the position k repeated repeats[k] times.
     """
     if repeats is None:
-        return wrap(np.repeat(np.arange(input.numel(), dtype=np.int64), input.array))
+        return wrap(np.repeat(np.arange(input.numel(), dtype=input.array.dtype), input.array))
     if dim is None:
         return repeat_interleave(flatten(input), repeats, 0)
     if input.ndim == 0:
@@ -267,9 +273,19 @@ def index_add_(input, dim, index, source, *, alpha=1):
     return apply_inplace(indexing.index_add, input, (input, index, source), {"axis": axis})
 
 
-def fill_diagonal_(input, fill_value):
-    """Write a number onto the diagonal of a matrix."""
-    diagonal(input).fill_(fill_value)
+def fill_diagonal_(input, fill_value, wrap=False):
+    """Write a number where all indices are equal. wrap: of a matrix with more rows than columns, on after each square
+    and a row between."""
+    if input.ndim < 2:
+        raise RuntimeError(f"fill_diagonal_: input must have at least 2 dimensions, got shape {input.shape}")
+    if input.ndim > 2 and len(set(input.shape)) > 1:
+        raise RuntimeError(f"fill_diagonal_: all dimensions of input must be of equal length, got shape {input.shape}")
+    rows, columns = input.shape[:2]
+    for start in range(0, rows, columns + 1) if wrap and input.ndim == 2 else (0,):
+        shown = input[start:] if start else input
+        while shown.ndim > 1:
+            shown = diagonal(shown)
+        shown.fill_(fill_value)
     return input
 
 

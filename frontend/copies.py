@@ -73,7 +73,7 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
     """A copy of input with src written to the elements that as_strided shows."""
     numbers = reshape(tensor_of(np.arange(input.numel())), input.shape)
     positions = flatten(arranging.as_strided(numbers, size, stride, storage_offset))
-    return reshape(flatten(input).index_put((positions,), flatten(src)), input.shape)
+    return reshape(flatten(input).index_put((positions,), flatten(src).to(input.dtype)), input.shape)
 
 
 def adjoint(input):

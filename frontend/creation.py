@@ -160,15 +160,19 @@ def from_numpy(array):
     return Tensor.showing(array)
 
 
-def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
-    """`tensor` or `as_tensor` of anything: copy=True copies, copy=False is a ValueError where it cannot be avoided."""
+def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
+    """`tensor` or `as_tensor` of anything: copy=True copies, copy=False is a ValueError where it cannot be avoided.
+
+    requires_grad: False cuts the result from the graph that obj may be of.
+    """
     if gpu_given("asarray", device) is not None:
         return _finish(asarray(obj, dtype=dtype).to(device), requires_grad)
     shared = as_tensor(obj, dtype=dtype)
     shares = isinstance(obj, (Tensor, np.ndarray)) and np.may_share_memory(shared.detach().array, _array_of(obj))
     if copy is False and not shares:
         raise ValueError("asarray: can't alias or convert this without a copy; leave copy=False out")
-    return _finish(shared.detach().clone() if copy and shares else shared, requires_grad)
+    made = shared.clone() if copy and shares else shared
+    return made.detach() if requires_grad is False and made.requires_grad else _finish(made, requires_grad)
 
 
 def _array_of(obj):

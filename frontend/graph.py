@@ -15,6 +15,7 @@ from .runtime.eager.function import FunctionContext
 from .runtime.eager.mutation import allow_mutation_on_saved_tensors
 from .runtime.eager.node import BaseNode, edge_of
 from .runtime.eager.saved_hooks import disable_saved_tensors_hooks, saved_tensors_hooks
+from .runtime.state.hooks import RemovableHandle
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, answering_for, storage_of
 
@@ -138,7 +139,7 @@ class _First:
             self.hook(gradient)
 
 
-class _Handles:
+class _Handles(RemovableHandle):
     """Several handles of hooks as one."""
 
     def __init__(self, handles):
@@ -147,12 +148,6 @@ class _Handles:
     def remove(self):
         for handle in self.handles:
             handle.remove()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.remove()
 
 
 def register_multi_grad_hook(tensors, fn, *, mode="all"):

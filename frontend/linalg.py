@@ -372,7 +372,7 @@ def householder_product(A, tau):
 # --- powers -----------------------------------------------------------------------------------------------------------
 def matrix_power(A, n):
     """A multiplied with itself n times; of the inverse, if n is negative."""
-    algebra.require_matrices("linalg.matrix_power", A, square=True, complex_too=True)
+    algebra.require_matrices("linalg.matrix_power", A, square=True, complex_too=True, integers_too=n >= 0)
     if n < 0:
         return matrix_power(inv(A), -n)
     if n == 0:

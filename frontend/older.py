@@ -53,6 +53,7 @@ def vander(x, N=None, increasing=False):
     """The powers of the elements of a vector as columns, the highest first; `increasing`: the lowest."""
     if x.ndim != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")
+    x = x if x.dtype.is_differentiable else x.long()
     count = x.shape[0] if N is None else N
     powers = [ones_like(x)]
     for _ in builtins.range(count - 1):

@@ -15,7 +15,7 @@ from .creation import as_tensor
 from .distinct import distinct
 from .equality import is_one_of
 from .functions import to_dtype, where
-from .operands import flag, tensor_of
+from .operands import alike, flag, tensor_of, tensors
 from .results import result_type
 from .runtime.eager.function import without_derivative
 from .runtime.state import random
@@ -264,7 +264,7 @@ _Histogram = result_type("histogram", "hist", "bin_edges")
 _Histogramdd = result_type("histogramdd", "hist", "bin_edges")
 
 
-def histogram(input, bins, *, range=None, weight=None, density=False):
+def histogram(input, bins=100, *, range=None, weight=None, density=False):
     """(hist, bin_edges): counts (or sums of weights) in bins, given by their number and range or by their edges."""
     points = _values(input).reshape(-1, 1)
     edges = _edges("histogram", points[:, 0], bins, range, input.dtype)
@@ -419,13 +419,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     if sorter is not None:
         _check_sorter(sorted_sequence, sorter)
         sorted_sequence = ordering.ordered(sorted_sequence, sorter, axis=sorted_sequence.ndim - 1, of="gather")
-    if not isinstance(input, Tensor):
-        input = as_tensor(input, dtype=sorted_sequence.dtype)
-    if sorted_sequence.dtype is not input.dtype:
-        raise OpError(
-            f"searchsorted(): boundary tensor and input value tensor should have same dtype, but got boundary tensor "
-            f"of {sorted_sequence.dtype.name} and input value tensor of {input.dtype.name}"
-        )
+    sorted_sequence, input = alike(*tensors("searchsorted", sorted_sequence, input))
     return ordering.searchsorted(sorted_sequence, input, right=right or side == "right", narrow=bool(out_int32))
 
 

@@ -8,7 +8,7 @@ from .compiler.ops.table import OpError
 from .creation import full_like
 from .functions import pow, sub, where
 from .half_floats import both_in_float32
-from .operands import alike, operand, require_tensors, to_dtype
+from .operands import alike, require_tensors, to_dtype
 from .results import result_type
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
@@ -86,7 +86,17 @@ def float_power_(input, exponent):
 def ldexp(input, other):
     """input * 2 ** other."""
     require_tensors("ldexp", input, other)
-    return input * pow(2.0, other)
+    if input.dtype.is_complex or other.dtype.is_complex:
+        return input * pow(2.0, other)
+    floats = [x for x in (input, other) if x.dtype.is_floating_point]
+    kind = dtypes.result_type(floats, state.default_dtype) if floats else state.default_dtype
+    wide = dtypes.float64 if kind is dtypes.float64 else dtypes.float32
+    # The power alone may leave the range of the type where the product does not, so it is made of three.
+    limit = 3000.0 if wide is dtypes.float64 else 360.0
+    exponent = to_dtype(other, wide).clamp(-limit, limit)
+    third = (exponent / 3.0).trunc()
+    part = pow(2.0, third)
+    return to_dtype(to_dtype(input, wide) * part * part * pow(2.0, exponent - third - third), kind)
 
 
 _Frexp = result_type("frexp", "mantissa", "exponent")
@@ -109,8 +119,7 @@ def logaddexp2(input, other):
 def rsub(input, other, *, alpha=1):
     """other - alpha * input."""
     require_tensors("rsub", input)
-    input, other = operand(input), operand(other)
-    return sub(other, input if alpha == 1 else input * alpha)
+    return sub(other, input, alpha=alpha)
 
 
 # --- gamma ------------------------------------------------------------------------------------------------------------

@@ -118,9 +118,11 @@ def broadcast_tensors(*tensors):
     return tuple(expand(x, shape) for x in tensors)
 
 
-def squeeze(input, dim=None, *, axis=None):
+def squeeze(input, dim=None, *dims, axis=None):
     if input.__class__ is not Tensor:
         tensor_of("squeeze", input)
+    if dims:
+        dim = (dim, *dims)
     dim = dim if axis is None else axis
     if isinstance(dim, tuple) and not dim:
         return view.reshape(input, shape=input.shape)

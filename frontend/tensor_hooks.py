@@ -1,6 +1,6 @@
 """Hooks of tensors: what is called with the gradient of one, or when it has been accumulated."""
 
-from .runtime.eager.node import Handle, edge_of
+from .runtime.eager.node import RemovableHandle, edge_of
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, answering_for
 
@@ -59,7 +59,7 @@ def _post_accumulate_hook(self, hook):
     node = _keep_accumulator(self)
     if node.post_hooks is None:
         node.post_hooks = {}
-    return Handle(node.post_hooks, hook)
+    return RemovableHandle(node.post_hooks, hook)
 
 
 def _retain_grad(self):

@@ -11,6 +11,7 @@ tensor([2., 2., 2.])
 
 from functools import partial, wraps
 
+from .runtime.state.modes import state
 from .runtime.state.random import default_generator
 from .runtime.state.tensor import Tensor
 from .shaping import stack
@@ -42,16 +43,22 @@ def _results(func, leaves, dims, spec, size, kwargs, randomness):
     """func of every sample."""
     start, results = default_generator.__getstate__(), []
     is_flat = all(child.is_leaf() for child in spec.children_specs)
-    for k in range(size):
-        if randomness == "same":
-            default_generator.__setstate__(start)
-        sample = [x if dim is None else x.select(dim, k) for x, dim in zip(leaves, dims)]
-        results.append(func(*(sample if is_flat else tree_unflatten(sample, spec)), **kwargs))
-        if randomness == "error" and default_generator.__getstate__()[1] != start[1]:
-            raise RuntimeError(
-                "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
-                "'different' randomness flags on vmap or perform the randomness operation out of vmap"
-            )
+    outer = state.samples_follow
+    try:
+        for k in range(size):
+            if randomness == "same":
+                default_generator.__setstate__(start)
+            sample = [x if dim is None else x.select(dim, k) for x, dim in zip(leaves, dims)]
+            # To PyTorch all samples are one call, after which a graph from outside may be free.
+            state.samples_follow = outer or k + 1 < size
+            results.append(func(*(sample if is_flat else tree_unflatten(sample, spec)), **kwargs))
+            if randomness == "error" and default_generator.__getstate__()[1] != start[1]:
+                raise RuntimeError(
+                    "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
+                    "'different' randomness flags on vmap or perform the randomness operation out of vmap"
+                )
+    finally:
+        state.samples_follow = outer
     return results
 
 

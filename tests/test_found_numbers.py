@@ -272,3 +272,189 @@ def test_two_numbers_are_a_tensor_for_five_functions():
     for module in (weft, torch):
         with pytest.raises(TypeError):
             module.remainder(7, 2)
+
+
+def agree_compiled(function, *arrays, rtol=1e-9):
+    """function(module, *tensors) is a tensor: PyTorch's, and compiled the bits that it has eagerly."""
+    agree(lambda module: [function(module, *map(module.tensor, arrays))], rtol)
+    given = [weft.tensor(a) for a in arrays]
+    eager = function(weft, *given)
+    compiled = weft.compile(lambda *given: function(weft, *given))
+    for _ in range(3):
+        found = compiled(*given)
+        assert (found.dtype, found.shape) == (eager.dtype, eager.shape)
+        assert found.detach().numpy().tobytes() == eager.detach().numpy().tobytes()
+
+
+def numbers(*shape, dtype="float64", seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    "left, right",
+    [((2, 3), (4, 2, 3)), ((2, 2, 3), (4, 1, 2, 3)), ((3,), (4, 2, 3)), ((4, 2, 3), (5, 3)), ((2, 0), (3, 2, 0))],
+)
+def test_inner_has_every_vector_of_one_with_every_vector_of_the_other(left, right):
+    agree_compiled(lambda m, x, y: m.inner(x, y), numbers(*left), numbers(*right, seed=1))
+
+
+def test_inner_products_of_other_lengths_are_refused():
+    with pytest.raises(RuntimeError, match=r"inner: the last dimensions must match, .*\(2, 3\) and \(2, 2, 4\)"):
+        weft.inner(weft.ones(2, 3), weft.ones(2, 2, 4))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])
+@pytest.mark.parametrize("wide", ["float32", "float64", "int64"])
+def test_multiples_of_small_integers_have_the_type_of_the_sum(dtype, wide):
+    total, factor = numbers(2).astype(wide), np.array([100, 3], dtype)
+    agree_compiled(lambda m, x, y: m.add(x, y, alpha=3), total, factor)
+    agree_compiled(lambda m, x, y: m.sub(x, y, alpha=3), total, factor)
+    agree_compiled(lambda m, x, y: m.rsub(y, x, alpha=3), total, factor)
+    agree_compiled(lambda m, x, y: x.clone().add_(y, alpha=3), total, factor)
+    agree_compiled(lambda m, x, y: x.clone().sub_(y, alpha=3), total, factor)
+    agree_compiled(lambda m, x, y: m.addcmul(x, y, y), total, factor)
+    agree_compiled(lambda m, x, y: m.addcmul(x, y, y, value=-2), total, factor)
+    agree_compiled(lambda m, x, y: x.clone().addcmul_(y, y, value=2), total, factor)
+
+
+def test_a_factor_of_less_width_is_multiplied_in_that_of_the_sum():
+    x, y = numbers(5), numbers(5, dtype="float32", seed=1)
+    agree_compiled(lambda m, x, y: m.add(x, y, alpha=0.1), x, y, rtol=1e-15)
+    agree_compiled(lambda m, x, y: m.addcmul(x, y, y, value=0.1), x, y, rtol=1e-15)
+
+    def gradient(module):
+        y = module.tensor(numbers(5, dtype="float32", seed=1), requires_grad=True)
+        module.add(module.tensor(x), y, alpha=0.1).square().sum().backward()
+        return [y.grad]
+
+    agree(gradient, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sequence", [[1, 2, 3], [0.1, 2.0, 2.5], [-3, 2, 90]])
+@pytest.mark.parametrize("dtype", ["int64", "int8", "float32", "float64"])
+def test_searches_compare_what_both_types_can_hold(sequence, dtype):
+    given, wanted = np.array(sequence, dtype), [0, 2, 2.5, 0.1, 3, 2.0]
+    for kind in ("int32", "int64", "float32", "float64"):
+        agree_compiled(lambda m, s, x: m.searchsorted(s, x, right=True), given, np.array(wanted, kind))
+        agree_compiled(lambda m, s, x: m.bucketize(x, s), given, np.array(wanted, kind))
+    for number in wanted:
+        agree_compiled(lambda m, s, number=number: m.searchsorted(s, number), given)
+        agree_compiled(lambda m, s, number=number: m.bucketize(number, s, right=True), given)
+
+
+@pytest.mark.parametrize(
+    "first, second, dim",
+    [((1, 3), (5, 3), 0), ((3,), (5, 3), 0), ((3,), (5, 3), 1), ((5, 1), (5, 3), 1), ((5, 3), (3,), -1)],
+)
+def test_lengths_of_cosines_are_those_of_the_broadcast_operands(first, second, dim):
+    cosine = lambda m, x, y: m.nn.functional.cosine_similarity(x, y, dim=dim)  # noqa: E731
+    agree_compiled(cosine, numbers(*first), numbers(*second, seed=1))
+    agree_compiled(cosine, np.round(numbers(*first) * 3).astype("int64"), numbers(*second, seed=1))
+
+
+@pytest.mark.parametrize("p", [0, 0.5, 1, 2, 3, math.inf, -1, -math.inf])
+def test_lengths_of_every_power(p):
+    x, y = numbers(2, 3), numbers(2, 3, seed=1)
+    x[1] = y[1]
+    agree_compiled(lambda m, x, y: m.nn.functional.pairwise_distance(x, y, p=p), x, y, rtol=1e-7)
+    agree_compiled(lambda m, x, y: m.nn.PairwiseDistance(p, keepdim=True)(x, y[:1]), x, y, rtol=1e-7)
+    agree_compiled(lambda m, x: m.nn.functional.normalize(x * 2, p=p), x)
+    if p:
+        agree_compiled(lambda m, x: m.nn.functional.lp_pool1d(x.abs()[None], p, 2), x)
+        agree_compiled(lambda m, x: m.nn.functional.lp_pool2d(x.abs()[None], p, (2, 1), stride=1), x)
+    if p > 0:
+        agree_compiled(lambda m, x, y: m.nn.functional.triplet_margin_loss(x, y, x * 2, p=p), x, y, rtol=1e-6)
+
+
+def test_losses_of_integers_have_the_type_of_their_targets():
+    for name in ("mse_loss", "l1_loss", "smooth_l1_loss"):
+        for kind in ("int64", "int32", "uint8"):
+            agree_compiled(
+                lambda m, x, y, name=name: getattr(m.nn.functional, name)(x, y),
+                np.array([1, 0], kind),
+                np.array([0.5, 4.0], "float32"),
+            )
+    scores = numbers(2, 3)
+    for name in ("nll_loss", "cross_entropy"):
+        agree_compiled(lambda m, x, y, name=name: getattr(m.nn.functional, name)(x, y), scores, np.uint8([2, 0]))
+
+
+def test_powers_of_matrices_of_integers_count_paths():
+    for dtype in ("int64", "int32", "uint8"):
+        for n in (0, 1, 5, 6):
+            agree_compiled(lambda m, x, n=n: m.matrix_power(x, n), np.array([[1, 1], [1, 0]], dtype))
+    with pytest.raises(RuntimeError, match="needs a floating point tensor, got int64"):
+        weft.linalg.matrix_power(weft.ones(2, 2, dtype=weft.int64), -1)
+
+
+def test_powers_of_two_need_not_have_the_range_of_the_product():
+    x = np.array([2.0**-1000, 2.0, 0.0, -1.0, 3.0])
+    agree_compiled(lambda m, x, n: m.ldexp(x, n), x, np.array([1200, -1075, 1000, 1, 0]))
+    agree_compiled(lambda m, x, n: m.ldexp(x, n), np.float32([1e-38, 2.0]), np.array([200, -149]))
+    agree_compiled(lambda m, x, n: m.ldexp(x, n), np.float64(1.5), np.array([1, 2]))
+    agree_compiled(lambda m, x, n: m.ldexp(x, n), np.array([3, 5]), np.array([1, -2]))
+    agree_compiled(lambda m, x, n: m.ldexp(x, n), np.array([3.0, 5.0], "float16"), np.array([1, -2]))
+    agree_compiled(lambda m, x, n: m.ldexp(x, n), np.array([3.0, 5.0], "float32"), np.array([1.5, -0.5]), rtol=1e-6)
+
+
+def test_diagonals_of_cubes_and_on_after_squares():
+    for shape in ((3, 3), (7, 3), (3, 7), (4, 3), (3, 3, 3), (2, 2, 2, 2), (1, 1), (0, 3)):
+        for wrap in (False, True):
+            agree_compiled(lambda m, x, wrap=wrap: x.clone().fill_diagonal_(5, wrap=wrap), numbers(*shape))
+    with pytest.raises(RuntimeError, match="all dimensions of input must be of equal length"):
+        weft.zeros(2, 2, 3).fill_diagonal_(1)
+    with pytest.raises(RuntimeError, match="must have at least 2 dimensions"):
+        weft.zeros(3).fill_diagonal_(1)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "bool", "uint8", "float16", "float64"])
+def test_packed_sequences_keep_their_type(dtype):
+    def run(module):
+        rnn = module.nn.utils.rnn
+        rows = module.tensor(np.array([[1, 2, 0], [3, 0, 0], [4, 5, 6]], dtype))
+        packed = rnn.pack_padded_sequence(rows, [2, 1, 3], batch_first=True, enforce_sorted=False)
+        return [
+            packed.data,
+            *rnn.pad_packed_sequence(packed),
+            *rnn.pad_packed_sequence(packed, padding_value=2.7, total_length=4),
+            *rnn.unpack_sequence(packed),
+        ]
+
+    agree(run)
+
+
+def test_kinds_of_results():
+    agree_compiled(lambda m, x: m.repeat_interleave(x), np.array([1, 0, 2], "int32"))
+    agree_compiled(lambda m, x: m.vander(x), np.array([1, 2], "int32"))
+    agree_compiled(lambda m, x: m.as_strided_scatter(x, m.tensor([7, 8]), (2,), (2,)), numbers(2, 2))
+    agree_compiled(lambda m, x, y: m.logaddexp(x, y), np.array([True, False]), numbers(2))
+    agree_compiled(lambda m, x, y: m.nn.functional.linear(x, y), numbers(4, 3), numbers(3))
+    agree_compiled(lambda m, x, y: m.nn.functional.linear(x, y), numbers(3), numbers(3))
+    agree_compiled(lambda m, x: x.squeeze(0, -1), numbers(1, 3, 1))
+    agree_compiled(lambda m, x: m.floor_divide(x, 0), np.zeros((0, 3), "int64"))
+    agree_compiled(lambda m, x: x % 0, np.zeros((0, 3), "int64"))
+    agree(lambda m: list(m.histogram(m.tensor(numbers(40)))))
+
+
+def test_arrays_as_tensors_are_of_the_graph_or_not():
+    for module in (weft, torch):
+        assert not module.asarray(module.ones(2, requires_grad=True) * 1, requires_grad=False).requires_grad
+        x = module.ones(2, requires_grad=True)
+        assert module.asarray(x).requires_grad and module.asarray(x * 2, copy=True).requires_grad
+        assert module.asarray(module.ones(2), requires_grad=True).requires_grad
+
+
+def test_samples_go_back_through_one_graph():
+    def run(module):
+        x = module.tensor(numbers(5), requires_grad=True)
+        y = (x**2).flip(0)
+        jacobian = module.vmap(lambda v: module.autograd.grad(y, x, v)[0])(module.eye(5, dtype=module.float64))
+        with pytest.raises(RuntimeError, match="a second time"):
+            module.autograd.grad(y.sum(), x)
+        z = x.exp()
+        rows = module.vmap(module.vmap(lambda v: module.autograd.grad(z, x, v)[0]))(
+            module.tensor(numbers(2, 3, 5, seed=1))
+        )
+        return [jacobian, rows]
+
+    agree(run)

@@ -2,9 +2,10 @@
 
 import math
 
+from .. import dtypes
 from . import samples
 from .arithmetic import abs_, add, div, maximum, mul, neg, sub, trunc
-from .comparison import eq, ge, gt, isnan, le, logical_and, lt, where
+from .comparison import cast, eq, ge, gt, isnan, le, logical_and, lt, where
 from .kinds import alias, composite, require_floating
 from .reduction import sum_
 from .samples import Sample
@@ -171,11 +172,20 @@ def _of_three(*numbers):
     ]
 
 
+def _of_sum(x, *others):
+    """x in the type of its sum with others: in a smaller type its multiples could wrap around, or be rounded."""
+    tensors = [o for o in (x, *others) if not o.weak]
+    if x.weak or all(o.dtype is x.dtype for o in tensors):
+        return x
+    dtype = dtypes.result_type(tensors, dtypes.float32)  # no number is asked, so none that has the default type
+    return x if x.dtype is dtype else cast(x, dtype=dtype)
+
+
 def _added(combine):
     """input + combine(x, y), times a number if there is one."""
 
     def decompose(input, x, y, *value):
-        found = combine(x, y)
+        found = combine(_of_sum(x, input, y), _of_sum(y, input, x))
         return add(input, mul(found, value[0]) if value else found)
 
     return decompose
@@ -185,7 +195,7 @@ def _scaled(op, node_name):
     """The op with a multiple of its second operand."""
     return alias(
         f"{op.name}_scaled",
-        lambda x, y, alpha: op(x, mul(y, alpha)),
+        lambda x, y, alpha: op(x, mul(_of_sum(y, x), alpha)),
         on_complex=True,
         node_name=node_name,
         samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (3,)), 0.5))],

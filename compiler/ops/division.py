@@ -22,7 +22,7 @@ def _no_bool(dtypes, attributes):
 
 def _checked_integers(name, evaluate):
     def run(x, y):
-        if x.dtype.kind != "f" and np.any(y == 0):
+        if x.dtype.kind != "f" and x.size and np.any(y == 0):
             raise RuntimeError(f"{name}: ZeroDivisionError: an element of the integer divisor is 0")
         with np.errstate(all="ignore"):
             return evaluate(x, y)

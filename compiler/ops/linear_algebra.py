@@ -34,8 +34,8 @@ _CONJUGATE = frozenset(["conjugate"])
 
 
 # --- shapes and matrices ----------------------------------------------------------------------------------------------
-def require_matrices(name, x, square=False, complex_too=False):
-    if not (complex_too and x.dtype.is_complex):
+def require_matrices(name, x, square=False, complex_too=False, integers_too=False):
+    if not (complex_too and x.dtype.is_complex or integers_too and x.dtype.category == 1):
         require_floating(name, x)
     shape = x.shape
     if len(shape) < 2:

@@ -91,6 +91,13 @@ class Sequential(_Numbered):
             self.add_module(name, module)
 
     @pure()
+    def insert(self, index, module):
+        """Put a module before position `index`; returns self."""
+        if not -len(self) <= index <= len(self):
+            raise IndexError(f"Index out of range: {index}, of {len(self)} modules")
+        super().insert(index, module)
+        return self
+
     def forward(self, input):
         for module in (_given(self) if self._has_compiled else self._modules).values():
             input = module(input)

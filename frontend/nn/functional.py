@@ -27,17 +27,19 @@ from ..compiler.ops.table import OpError
 from ..compiler.shapes import normalize_axes, normalize_axis
 from ..half_floats import in_float32
 from ..limits import finfo
-from ..operands import tensor_of
+from ..operands import alike, tensor_of
 from ..ordering import bincount, unique
 from ..out import write
 from ..placement import beside
 from ..products import pdist as pdist
 from ..public import of_module
+from ..reducing import norm
 from ..reductions import renorm
 from ..runtime.state import random
 from ..runtime.state.modes import no_grad, state
 from ..runtime.state.said import warn
 from ..runtime.state.tensor import Tensor
+from ..shaping import expand
 from .loss_functions import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -239,6 +241,8 @@ def linear(input, weight, bias=None, *, out=None):
         return write("linear", out, linear(input, weight, bias))
     if state.autocast is not None:
         input, weight, bias = lowered(input, weight, bias)
+    if len(weight.shape) == 1 and bias is None:
+        return contraction.matmul(input, weight)
     if input.dtype is weight.dtype and not input.dtype.is_floating_point:
         # Products of integers, as NumPy computes them.
         product = contraction.matmul(input, contraction.swap_last(weight))
@@ -407,32 +411,25 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
         length = reductions.sum_(input != 0, axes=axes, keepdim=True)
         length = comparison.cast(length, dtype=input.dtype.to_real() if input.dtype.is_complex else input.dtype)
     else:
-        powers = neural.power(arithmetic.abs_(input), exponent=float(p))
-        length = neural.power(reductions.sum_(powers, axes=axes, keepdim=True), exponent=1.0 / p)
+        length = norm(input, p, axes, True)
     return input / arithmetic.clamp_min(length, float(eps))
 
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along dim."""
+    x1, x2 = alike(x1, x2)
     products = x1 * x2
     axes = normalize_axes("cosine_similarity", dim, len(products.shape))
-    return reductions.sum_(products, axes=axes, keepdim=False) / (_length(x1, dim, eps) * _length(x2, dim, eps))
-
-
-def _length(x, dim, at_least):
-    axes = normalize_axes("cosine_similarity", dim, len(x.shape))
-    return arithmetic.clamp_min(statistics.norm(x, axes=axes, keepdim=False), at_least)
+    # Lengths are those of the broadcast operands: along a dimension where one has size 1 they are longer than its own.
+    lengths = [statistics.norm(expand(x, products.shape), axes=axes, keepdim=False) for x in (x1, x2)]
+    first, second = (arithmetic.clamp_min(length, eps) for length in lengths)
+    return reductions.sum_(products, axes=axes, keepdim=False) / (first * second)
 
 
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     """The p-norm of x1 - x2 + eps along the last dimension."""
     difference = x1 - x2 + eps
-    difference = arithmetic.abs_(difference) if difference.dtype.is_complex else difference
-    last = (len(difference.shape) - 1,)
-    if p == 2:
-        return statistics.norm(difference, axes=last, keepdim=keepdim)
-    powers = neural.power(arithmetic.abs_(difference), exponent=float(p))
-    return neural.power(reductions.sum_(powers, axes=last, keepdim=keepdim), exponent=1.0 / p)
+    return norm(difference, p, -1, keepdim)
 
 
 # --- dropout --------------------------------------------------------------------------------------------------------

@@ -11,40 +11,10 @@ called at no cost: a hook with options is a `Hook` there, and backward hooks are
 
 import warnings
 from dataclasses import dataclass
-from itertools import count
 
 from ..runtime.eager.function import Function
+from ..runtime.state.hooks import RemovableHandle
 from ..runtime.state.tensor import Tensor
-
-_numbers = count()
-
-
-class HookHandle:
-    """What registering a hook returns: `remove()` takes the hook away again, and so does the end of a `with` block."""
-
-    def __init__(self, hooks, hook, prepend=False):
-        self.hooks, self.number = hooks, next(_numbers)
-        others = dict(hooks) if prepend else {}
-        if prepend:
-            hooks.clear()
-        hooks[self.number] = hook
-        hooks.update(others)
-
-    @property
-    def id(self):
-        return self.number
-
-    def remove(self):
-        self.hooks.pop(self.number, None)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.remove()
-
-
-RemovableHandle = HookHandle  # PyTorch's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +191,7 @@ def around_backward(module):
     found = next((h for h in module._forward_pre_hooks.values() if isinstance(h, AroundBackward)), None)
     if found is None:
         found = AroundBackward()
-        HookHandle(module._forward_pre_hooks, found)
+        RemovableHandle(module._forward_pre_hooks, found)
     return found
 
 

@@ -3,13 +3,14 @@
 import math
 
 from ..casting import widened
+from ..compiler import dtypes
 from ..compiler.ops import OpError, indexing, neural, pointwise, statistics, transcendental
 from ..compiler.ops.arithmetic import clamp_min, div, mul
 from ..compiler.ops.comparison import cast, eq, ne, where, within
 from ..compiler.ops.reduction import sum_
 from ..compiler.ops.view import permute
 from ..kinds import answering
-from ..operands import tensor_of
+from ..operands import tensor_of, to_dtype
 from ..runtime.state.marks import spanned
 from ..runtime.state.said import warn
 from ..runtime.state.tensor import Tensor
@@ -57,12 +58,18 @@ def _warn_of_broadcast(x, target):
         )
 
 
+def _floating(x, target):
+    """Integers take the type of a target of floats."""
+    whole = x.dtype.category == 1 and target.dtype.is_floating_point
+    return to_dtype(x, target.dtype) if whole else x, target
+
+
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """(x - target)^2. Warns when the shapes differ, because broadcasting is rarely meant here.
 
     weight: of every element of x; the mean is then the weighted one.
     """
-    input, target = widened(input, target)
+    input, target = _floating(*widened(input, target))
     reduction = reduction_of("mse_loss", reduction, size_average, reduce)
     _warn_of_broadcast(input, target)
     if weight is not None:
@@ -73,7 +80,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
 
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """|x - target|, weighted as mse_loss."""
-    input, target = widened(input, target)
+    input, target = _floating(*widened(input, target))
     reduction = reduction_of("l1_loss", reduction, size_average, reduce)
     _warn_of_broadcast(input, target)
     if weight is not None:
@@ -88,7 +95,7 @@ def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", wei
 
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
     """(x - target)^2 / (2 beta) where |x - target| < beta, |x - target| - beta / 2 elsewhere."""
-    input, target = widened(input, target)
+    input, target = _floating(*widened(input, target))
     reduction = reduction_of("smooth_l1_loss", reduction, size_average, reduce)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
@@ -203,6 +210,7 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
 
 def _class_rows(name, x, target):
     """x as (rows, C) and its class indices as (rows,)."""
+    target = to_dtype(target, dtypes.int64) if target.dtype is dtypes.uint8 else target
     if len(x.shape) == 2:
         return x, target
     if not x.shape or target.shape != x.shape[:1] * (len(x.shape) > 1) + x.shape[2:]:

@@ -19,7 +19,7 @@ from ..runtime.state.marks import is_module_class
 from ..runtime.state.tensor import Tensor
 from . import hooks, state
 from .conversions import Conversions
-from .hooks import HookHandle
+from .hooks import RemovableHandle
 from .inner_names import InnerNames
 from .parameter import Buffer, Parameter
 
@@ -73,26 +73,26 @@ class Module(Conversions, InnerNames):
 
         With `with_kwargs` hook(module, args, kwargs), which returns None or (args, kwargs).
         """
-        return HookHandle(self._forward_pre_hooks, hooks.with_options(hook, with_kwargs), prepend)
+        return RemovableHandle(self._forward_pre_hooks, hooks.with_options(hook, with_kwargs), prepend)
 
     def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False, always_call=False):
         """Call hook(module, args, output) after forward; what it returns, if not None, takes the place of output.
 
         With `with_kwargs` hook(module, args, kwargs, output); with `always_call` also after an exception.
         """
-        return HookHandle(self._forward_hooks, hooks.with_options(hook, with_kwargs, always_call), prepend)
+        return RemovableHandle(self._forward_hooks, hooks.with_options(hook, with_kwargs, always_call), prepend)
 
     def register_full_backward_hook(self, hook, prepend=False):
         """Call hook(module, grad_input, grad_output) when the gradients of the inputs are known; what it returns, if
         not None, takes the place of grad_input. Both are tuples, with None where there is no gradient."""
-        return HookHandle(hooks.around_backward(self).after, hook, prepend)
+        return RemovableHandle(hooks.around_backward(self).after, hook, prepend)
 
     register_backward_hook = register_full_backward_hook
 
     def register_full_backward_pre_hook(self, hook, prepend=False):
         """Call hook(module, grad_output) when the gradients of the outputs are known; what it returns, if not None,
         takes the place of grad_output."""
-        return HookHandle(hooks.around_backward(self).before, hook, prepend)
+        return RemovableHandle(hooks.around_backward(self).before, hook, prepend)
 
     # --- registration -------------------------------------------------------------------------------------------
     def __setattr__(self, name, value):

@@ -194,6 +194,11 @@ def avg_pool3d(
 def _lp_pool(rank, input, norm_type, kernel_size, stride, ceil_mode):
     """By sign and relu, as PyTorch computes it: the root of a negative sum of odd powers is 0."""
     kernel = _numbers(f"lp_pool{rank}d", "kernel_size", kernel_size, rank)
+    if norm_type in (math.inf, -math.inf):
+        # The largest size of a window, or the smallest.
+        larger = abs_(input) if norm_type > 0 else -abs_(input)
+        extreme = _max_pool(rank, larger, kernel, stride, 0, 1, ceil_mode, False)
+        return extreme if norm_type > 0 else -extreme
     mean = _avg_pool(rank, pow(input, norm_type), kernel, stride, 0, ceil_mode, True)
     return pow(sign(mean) * relu(abs_(mean)) * math.prod(kernel), 1.0 / norm_type)
 

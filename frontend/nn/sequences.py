@@ -213,6 +213,8 @@ def padded_steps(data, sizes, steps, fill=0.0, order=None):
     rows = rows.reshape((*positions.shape, *data.shape[1:]))
     if inside.all():
         return rows
+    if not data.dtype.is_differentiable:
+        fill = bool(fill) if data.dtype is dtypes.bool_ else int(fill)  # which keeps the type
     return where(tensor(inside.reshape((*inside.shape, *(1 for _ in data.shape[1:])))), rows, fill)
 
 

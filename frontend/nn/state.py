@@ -9,7 +9,7 @@ from collections import OrderedDict, namedtuple
 from ..creation import tensor_of_others
 from ..runtime.state.modes import no_grad
 from ..runtime.state.tensor import Tensor, shape_of
-from .hooks import HookHandle
+from .hooks import RemovableHandle
 from .parameter import is_lazy
 
 
@@ -55,7 +55,7 @@ def collect_own(module, destination, prefix, keep_vars):
 
 def add_hook(module, table, hook):
     """Register a hook about the state. The tables are made when they are needed: most modules have none."""
-    return HookHandle(vars(module).setdefault(table, {}), hook)
+    return RemovableHandle(vars(module).setdefault(table, {}), hook)
 
 
 def _hooks(module, table):

@@ -4,7 +4,7 @@ An optimizer gets its tables with the first hook. One with hooks around steps ha
 without hooks costs nothing, and so that a class of a user's that defines `step` has them too.
 """
 
-from ..nn.hooks import HookHandle
+from ..nn.hooks import RemovableHandle
 
 
 class _HookedStep:
@@ -40,7 +40,7 @@ class Hooks:
 
     def _register(self, kind, hook, prepend=False):
         table = vars(self).setdefault("_hooks", {}).setdefault(kind, {})
-        return HookHandle(table, hook, prepend)
+        return RemovableHandle(table, hook, prepend)
 
     def register_step_pre_hook(self, hook):
         """Call hook(optimizer, args, kwargs) before every step; it may return (args, kwargs) to take their place. The

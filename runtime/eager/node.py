@@ -14,7 +14,7 @@ from ...compiler.later import later
 from ...compiler.ops.kinds import is_unknown
 from ...compiler.ops.table import Meta
 from ..state.elsewhere import is_elsewhere
-from ..state.hooks import Handle, TensorHook, metadata_of
+from ..state.hooks import RemovableHandle, TensorHook, metadata_of
 from ..state.modes import state, watching
 from ..state.tensor import (
     InferenceStorage,
@@ -115,19 +115,19 @@ class BaseNode:
         """hook(grad_inputs, grad_outputs) runs after the node; what it returns replaces grad_inputs."""
         if self.hooks is None:
             self.hooks = {}
-        return Handle(self.hooks, hook)
+        return RemovableHandle(self.hooks, hook)
 
     def register_prehook(self, hook):
         """hook(grad_outputs) runs before the node; what it returns replaces grad_outputs."""
         if self.pre_hooks is None:
             self.pre_hooks = {}
-        return Handle(self.pre_hooks, hook)
+        return RemovableHandle(self.pre_hooks, hook)
 
     def register_tensor_hook(self, index, hook):
         """hook(grad) runs when the gradient of output `index` is complete, before the node's own hooks."""
         if self.pre_hooks is None:
             self.pre_hooks = {}
-        return Handle(self.pre_hooks, TensorHook(index, hook))
+        return RemovableHandle(self.pre_hooks, TensorHook(index, hook))
 
     def retain(self, index, tensor):
         """The gradient of output `index` is kept as the .grad of this tensor."""

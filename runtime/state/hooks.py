@@ -4,14 +4,18 @@ import itertools
 from weakref import WeakKeyDictionary
 
 
-class Handle:
-    """Returned by register_hook; remove() takes the hook out again."""
+class RemovableHandle:
+    """What registering a hook returns: `remove()` takes the hook away again, and so does the end of a `with` block."""
 
     _ids = itertools.count()
 
-    def __init__(self, hooks, hook):
-        self.hooks, self.id = hooks, next(Handle._ids)
+    def __init__(self, hooks, hook, prepend=False):
+        self.hooks, self.id = hooks, next(RemovableHandle._ids)
+        others = dict(hooks) if prepend else {}
+        if prepend:
+            hooks.clear()
         hooks[self.id] = hook
+        hooks.update(others)
 
     def remove(self):
         self.hooks.pop(self.id, None)
