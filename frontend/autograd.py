@@ -12,6 +12,7 @@ from .creation import ones, tensor
 from .graph import GradientEdge, unsafe_preserve_version_counter
 from .public import of_module
 from .reference import document
+from .rows_at_once import of_all_but_last
 from .runtime.eager import engine
 from .runtime.eager.anomaly import detect_anomaly, set_detect_anomaly
 from .runtime.eager.expected import Expected
@@ -20,7 +21,7 @@ from .runtime.eager.function_node import FunctionContext, FunctionNode
 from .runtime.eager.node import edge_of
 from .runtime.eager.saved_hooks import SavedTensor
 from .runtime.state.afterwards import begin, listeners, over
-from .runtime.state.elsewhere import is_elsewhere
+from .runtime.state.elsewhere import is_elsewhere, is_sample, samples_at_work
 from .runtime.state.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state, watching
 from .runtime.state.said import warn_once
 from .runtime.state.tensor import Tensor, tensor_of
@@ -171,6 +172,8 @@ def _check_cotangent(out, gradient):
     if gradient is None and out.__class__ is Tensor and out._requires_grad and _is_one_real(out._data):
         return
     if not out.requires_grad:
+        if samples_at_work:
+            _refuse_samples((out,))
         raise RuntimeError(
             "element 0 of tensors does not require grad and does not have a grad_fn: nothing it was computed from has "
             "requires_grad=True, or it was computed under no_grad()"
@@ -202,6 +205,8 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     began = begin() if listeners else None
     try:
         outputs = _as_tuple(tensors)
+        if samples_at_work:
+            _refuse_samples(outputs)
         if create_graph:
             warn_once(_KEEPS_GRAPH, stacklevel=2)
         if inputs is not None:
@@ -328,7 +333,7 @@ def grad(
         retain = (create_graph if retain_graph is None else retain_graph) or state.samples_follow
         if _are_edges(outputs, inputs):
             return _grad_along_edges(outputs, inputs, gradients, retain, create_graph, allow_unused, materialize_grads)
-        frame = state.frame
+        frame = None if samples_at_work and _have_samples(outputs, gradients) else state.frame
         found = None if frame is None else frame.gradients_again(outputs, gradients, inputs, retain, create_graph)
         if found is not None:
             return _complete(list(found), inputs, allow_unused, materialize_grads, create_graph)
@@ -339,8 +344,11 @@ def grad(
         elif outputs and outputs[0]._frame is not None:
             found = outputs[0]._frame.gradients_outside(outputs, gradients, inputs, retain, create_graph)
         if found is None:
-            wanted = [edge_of(x) for x in inputs]
-            found = engine.walk(outputs, gradients, inputs, _roots(outputs, gradients), wanted, retain, create_graph)
+            wanted, roots = [edge_of(x) for x in inputs], _roots(outputs, gradients)
+            if frame is state.frame:
+                found = engine.walk(outputs, gradients, inputs, roots, wanted, retain, create_graph)
+            else:
+                found = engine.run(roots(), retain_graph=retain, create_graph=create_graph, wanted=wanted)
         return _complete(found, inputs, allow_unused, materialize_grads, create_graph)
     except Exception as error:
         shorten(error)
@@ -348,6 +356,18 @@ def grad(
     finally:
         if began is not None:
             over(began)
+
+
+def _refuse_samples(outputs):
+    """Gradients of leaves are added to one after the other, which is done sample by sample."""
+    for x in outputs:
+        if isinstance(x, Tensor) and is_sample(x):
+            x._meta.refuse()
+
+
+def _have_samples(outputs, gradients):
+    """Whether any of these is a tensor of one sample: a pass for these is none of a call's."""
+    return any(isinstance(x, Tensor) and is_sample(x) for x in (*outputs, *(gradients or ())))
 
 
 def _complete(found, inputs, allow_unused, materialize_grads, create_graph):
@@ -404,11 +424,16 @@ def _grads_of_rows(outputs, inputs, grad_outputs, retain_graph, options):
             f"cotangents, the same number of them and at least one; they have {sizes}"
         )
     _check_rows(outputs, cotangents)
-    rows = []
-    for k in range(sizes[0]):
+    rows, n = [], sizes[0]
+    # The last one is a pass of its own: it says what stays of the graph.
+    first = of_all_but_last(outputs, cotangents, n, lambda given: grad(outputs, inputs, given, True, **options))
+    for k in range(0 if first is None else n - 1, n):
         retain = True if k + 1 < sizes[0] else retain_graph
         rows.append(grad(outputs, inputs, [c[k] for c in cotangents], retain, **options))
-    return tuple(None if column[0] is None else view.stack(*column, axis=0) for column in zip(*rows))
+    columns = [None if column[0] is None else view.stack(*column, axis=0) for column in zip(*rows)]
+    if first is None:
+        return tuple(columns)
+    return tuple([None if last is None else view.cat(x, last, axis=0) for x, last in zip(first, columns)])
 
 
 document("autograd", __name__)

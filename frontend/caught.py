@@ -69,7 +69,7 @@ def _places_to_try(frame):
     places = []
     while frame is not None and not _is_beginning(frame):
         places.append((frame.f_code, frame.f_lasti))
-        if frame.f_globals.get("__name__") != _DOOR and _handles(*places[-1]):
+        if frame.f_globals.get("__name__") not in _DOORS and _handles(*places[-1]):
             return places, True
         frame = frame.f_back
     return places, False
@@ -78,8 +78,8 @@ def _places_to_try(frame):
 _MOST_KNOWN = 64
 # Where the compiled call begins: what its caller catches it catches in any case.
 _CALLS, _RUNTIME = f"{__package__}.compiled", f"{__package__}.runtime."
-# Which catches errors only to say more of them.
-_DOOR = f"{__package__}.kinds"
+# Which catch errors only to say more of them, or catch nothing that is an error.
+_DOORS = (f"{__package__}.kinds", f"{__package__}.vmapping", f"{__package__}.rows_at_once")
 
 
 def _is_beginning(frame):

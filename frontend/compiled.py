@@ -224,6 +224,9 @@ class CompiledFunction(Trials):
     def _traced(self, recording, tensors, args, kwargs):
         """A call that was given a tensor on a GPU: its programs are those of what it asks of the GPU."""
         gpu = next(x._meta.gpu for x in tensors if is_elsewhere(x))
+        if gpu is None:
+            # Tensors of one sample each: what vmap calls computes all samples at once, op by op.
+            return self._function(*args, **kwargs)
         recording.counter[0] += 1
         self._n_left.value += 1  # how long kernels take is not seen here, so no trial is held
         result, recording.on_gpu = _traced(gpu, self._function, args, kwargs)

@@ -13,7 +13,7 @@ from .compiler.ops.table import OpError
 from .compiler.shapes import shape_given
 from .compiler.storage import convert
 from .data_given import array_of, type_of_numbers
-from .placement import beside, check_placement, gpu_for, gpu_like, made_on
+from .placement import beside, check_placement, gpu_for, made_like, made_on
 from .runtime.state import marks, random
 from .runtime.state.aligned import PAGED_BYTES, zeroed_array
 from .runtime.state.device import gpu_given
@@ -243,23 +243,26 @@ def empty(*sizes, size=None, dtype=None, requires_grad=False, **placement):
 
 
 def full_like(input, fill_value, *, dtype=None, requires_grad=False, **placement):
-    if (placement or input._data is None) and (gpu := gpu_like("full_like", input, placement)):
-        dtype = dtype or input.dtype
-        return made_on(gpu, full, input.shape, fill_value, dtype=dtype, requires_grad=requires_grad)
+    if placement or input._data is None:
+        made = made_like("full_like", input, full, fill_value, dtype, requires_grad, placement)
+        if made is not None:
+            return made
     return full(input.shape, fill_value, dtype=dtype or input.dtype, requires_grad=requires_grad)
 
 
 def zeros_like(input, *, dtype=None, requires_grad=False, **placement):
-    if (placement or input._data is None) and (gpu := gpu_like("zeros_like", input, placement)):
-        dtype = dtype or input.dtype
-        return made_on(gpu, full, input.shape, 0, dtype=dtype, requires_grad=requires_grad)
+    if placement or input._data is None:
+        made = made_like("zeros_like", input, full, 0, dtype, requires_grad, placement)
+        if made is not None:
+            return made
     return filled(shape_of(input), 0, dtype or input.dtype, requires_grad)
 
 
 def ones_like(input, *, dtype=None, requires_grad=False, **placement):
-    if (placement or input._data is None) and (gpu := gpu_like("ones_like", input, placement)):
-        dtype = dtype or input.dtype
-        return made_on(gpu, full, input.shape, 1, dtype=dtype, requires_grad=requires_grad)
+    if placement or input._data is None:
+        made = made_like("ones_like", input, full, 1, dtype, requires_grad, placement)
+        if made is not None:
+            return made
     return filled(input.shape, 1, dtype or input.dtype, requires_grad)
 
 

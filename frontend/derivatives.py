@@ -5,8 +5,9 @@
               first with respect to its cotangent                      graph of the gradient
     vhp       two                                           hvp        three
 
-There is no forward mode: `strategy="forward-mode"` and `vectorize=True` give the same result at the cost above. Inside
-a compiled call all passes are part of its program.
+Where there are more than a few elements, their passes are one, for all of them at once (rows_at_once.py), unless
+`strict` asks about each. There is no forward mode: `strategy="forward-mode"` and `vectorize=True` give the same result
+at the cost above. Inside a compiled call all passes are part of its program.
 
 >>> import weft
 >>> jacobian(lambda x: x * x, weft.tensor([1.0, 2.0]))
@@ -18,6 +19,7 @@ from .autograd import grad
 from .creation import ones_like, zeros_like
 from .public import of_module
 from .reference import document
+from .rows_at_once import of_elements
 from .runtime.state.modes import enable_grad, set_grad_enabled, state
 from .runtime.state.tensor import Tensor
 from .shaping import stack
@@ -68,7 +70,7 @@ def jvp(func, inputs, v=None, create_graph=False, strict=False):
 def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, strategy="reverse-mode"):
     """The derivatives of every element of the outputs for every element of the inputs, of shape (*output, *input).
 
-    With tuples of outputs, of inputs, or of both, tuples of these; a backward pass per element of the outputs.
+    With tuples of outputs, of inputs, or of both, tuples of these.
     """
     _check_strategy(strategy, strict, vectorize, create_graph)
     with enable_grad():
@@ -83,6 +85,12 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
 
 def _jacobian_of(number, output, inputs, create_graph, strict):
     """One tensor per input."""
+    if not strict:
+        found = of_elements(
+            output, inputs, lambda given: _grad((output,), inputs, given, create_graph, retain_graph=True)
+        )
+        if found is not None:
+            return tuple(found)
     columns = [[] for _ in inputs]
     for element in output.reshape(-1).unbind():
         for k, gradient in enumerate(_grad((element,), inputs, None, create_graph, retain_graph=True)):

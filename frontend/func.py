@@ -3,9 +3,10 @@
     grad, grad_and_value, vjp, jacrev    backward passes with create_graph, so that what is around can differentiate on
     jvp, jacfwd, linearize               the derivative of the gradient for its cotangent: there is no forward mode
     hessian                              jacrev of jacrev
-    vmap                                 a loop over samples (vmapping.py)
+    vmap                                 one call for all samples (vmapping.py)
 
-jacrev makes a backward pass per element of the outputs, jacfwd one per element of the inputs. A result is connected to
+jacrev makes a backward pass for all elements of an output, jacfwd one for all elements of an input, where that pays
+(rows_at_once.py); else one per element. A result is connected to
 what required gradients outside of the function (its other arguments, parameters it reaches); to its own inputs only
 while a transformation around it is at work.
 
@@ -15,13 +16,15 @@ tensor(12.)
 """
 
 import threading
-from functools import wraps
+from functools import partial, wraps
 
 from . import autograd
 from .creation import ones_like, zeros_like
-from .nn.module import Module
+from .func_modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
 from .public import of_module
 from .reference import document
+from .rows_at_once import of_elements
+from .runtime.batched.batch import alone, as_sample, batch_of, has_outer_history, is_of_all_samples
 from .runtime.eager.node import AccumulateGrad, Node, shown
 from .runtime.record.frame_leaves import ends_of
 from .runtime.state.modes import state
@@ -82,8 +85,8 @@ class _Level:
         """Whether what is computed of the tree leaves with a history: if not, gradients need none."""
         if _transforming.depth > 1:
             return True
-        tensors = [x for x in tree_flatten(tree)[0] if isinstance(x, Tensor) and x.requires_grad]
-        return self.recorded and any(map(_reaches_others, tensors))
+        tensors = [x for x in tree_flatten(tree)[0] if isinstance(x, Tensor)]
+        return self.recorded and any(has_outer_history(x) or x.requires_grad and _reaches_others(x) for x in tensors)
 
     def release(self, tree):
         """The tree with its tensors as code outside sees them."""
@@ -92,12 +95,17 @@ class _Level:
     def _released(self, x):
         if not x.requires_grad or _transforming.depth > 1:
             return x
+        if batch_of(x) is not None:
+            return alone(x)
         return x if self.recorded and _reaches_others(x) else x.detach()
 
 
 def _leaf(x):
-    """A tensor like x that a transformation differentiates for."""
-    leaf = x.detach().requires_grad_()
+    """A tensor like x that a transformation differentiates for: within vmap one of one sample, also if all share it."""
+    leaf = as_sample(x)
+    if leaf is None:
+        leaf = x.detach()
+    leaf.requires_grad = True
     _transforming.leaves[id(leaf)] = leaf
     return leaf
 
@@ -108,7 +116,7 @@ def _inputs(name, tree):
     for x in leaves:
         if not isinstance(x, Tensor):
             raise TypeError(f"{name}: expected tensors to differentiate for, got {type(x).__name__}")
-    made = [x.view_as(x) if x.requires_grad else _leaf(x) for x in leaves]
+    made = [_leaf(x) if not x.requires_grad or is_of_all_samples(x) else x.view_as(x) for x in leaves]
     return made, tree_unflatten(made, spec), spec
 
 
@@ -316,10 +324,11 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
 
 # --- Jacobians --------------------------------------------------------------------------------------------------------
 def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None):
-    """The function that gives the Jacobian of `func`: for every output a tensor of shape (*output, *input), by a
-    backward pass per element of the outputs.
+    """The function that gives the Jacobian of `func`: for every output a tensor of shape (*output, *input), by
+    backward passes.
 
-    A tree of outputs gives a tree of Jacobians, each with a tree of the arguments inside. chunk_size changes nothing.
+    A tree of outputs gives a tree of Jacobians, each with a tree of the arguments inside. chunk_size: of how many
+    elements of an output at a time, so that large Jacobians need less memory for what they are computed of.
     """
 
     @wraps(func, updated=())
@@ -330,15 +339,19 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None):
             result, aux = _with_aux("jacrev", result) if has_aux else (result, None)
             outputs, form = _outputs("jacrev", result)
             create_graph = level.gives_history(outputs)
-            blocks = [rebuild(_rows(out, inputs, create_graph)) for out in outputs]
+            blocks = [rebuild(_rows(out, inputs, create_graph, chunk_size)) for out in outputs]
             found = level.release((tree_unflatten(blocks, form), aux))
         return found if has_aux else found[0]
 
     return jacobian
 
 
-def _rows(output, inputs, create_graph):
+def _rows(output, inputs, create_graph, chunk_size):
     """The derivatives of one output, by backward passes: a tensor per input."""
+    backwards = partial(_gradients, [output], inputs, create_graph=create_graph)
+    found = of_elements(output, inputs, backwards, chunk_size)
+    if found is not None:
+        return found
     rows = [_gradients([x], inputs, create_graph=create_graph) for x in output.reshape(-1).unbind()]
     return [_block(column, (*output.shape, *x.shape), x) for column, x in zip(zip(*rows), inputs)] or [
         x.new_zeros(*output.shape, *x.shape) for x in inputs
@@ -372,11 +385,15 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
 
 def _columns(gradient, x, outputs, cotangents, create_graph):
     """The derivatives of all outputs for one input, by derivatives of its gradient: a tensor per output."""
-    elements = gradient.reshape(-1).unbind()
-    columns = [_gradients([element], cotangents, create_graph=create_graph) for element in elements]
+    blocks = of_elements(gradient, outputs, partial(_gradients, [gradient], cotangents, create_graph=create_graph))
+    if blocks is None:
+        elements = gradient.reshape(-1).unbind()
+        columns = [_gradients([element], cotangents, create_graph=create_graph) for element in elements]
+        blocks = [
+            _block([column[k] for column in columns], (*x.shape, *out.shape), out) for k, out in enumerate(outputs)
+        ]
     found = []
-    for k, out in enumerate(outputs):
-        block = _block([column[k] for column in columns], (*x.shape, *out.shape), out)
+    for block, out in zip(blocks, outputs):
         axes = [*range(x.ndim, x.ndim + out.ndim), *range(x.ndim)]
         found.append(block.permute(*axes) if axes else block)
     return found
@@ -385,115 +402,6 @@ def _columns(gradient, x, outputs, cotangents, create_graph):
 def hessian(func, argnums=0):
     """The function that gives the second derivatives of `func`: jacrev of jacrev."""
     return jacrev(jacrev(func, argnums), argnums)
-
-
-# --- modules ----------------------------------------------------------------------------------------------------------
-_ABSENT = object()
-
-
-def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, *, tie_weights=True, strict=False):
-    """module(*args, **kwargs) with other tensors in the place of its parameters and buffers.
-
-    parameter_and_buffer_dicts: {path: tensor}, or several of them. A tensor for one of two tied parameters stands for
-    both, unless tie_weights is False. strict: RuntimeError unless all are given, and no others.
-    """
-    dicts = parameter_and_buffer_dicts
-    values = _merged([dicts] if isinstance(dicts, dict) else list(dicts))
-    members = {
-        **dict(module.named_parameters(remove_duplicate=False)),
-        **dict(module.named_buffers(remove_duplicate=False)),
-    }
-    if strict:
-        _check_all(module, values, members)
-    if tie_weights:
-        values = _tied(values, members)
-    args = () if args is None else args if isinstance(args, tuple) else (args,)
-    places, before = [_place(module, path) for path in values], []
-    try:
-        for (owner, table, name), value in zip(places, values.values()):
-            before.append((owner, table, name, table.get(name, _ABSENT)))
-            table[name] = vars(owner)[name] = value
-        return module(*args, **(kwargs or {}))
-    finally:
-        for owner, table, name, value in reversed(before):
-            if value is _ABSENT:
-                del table[name]
-            else:
-                table[name] = vars(owner)[name] = value
-
-
-def _merged(dicts):
-    keys = [key for one in dicts for key in one]
-    repeated = [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
-    if repeated:
-        raise ValueError(f"{repeated} appear in multiple dictionaries; behavior of functional call is ambiguous")
-    return {key: value for one in dicts for key, value in one.items()}
-
-
-def _check_all(module, values, members):
-    missing, unexpected = [k for k in members if k not in values], [k for k in values if k not in members]
-    if missing or unexpected:
-        lines = [
-            f"{what} key(s): {', '.join(map(repr, keys))}."
-            for what, keys in (("Unexpected", unexpected), ("Missing", missing))
-            if keys
-        ]
-        raise RuntimeError(f"Error(s) in reparametrizing for {module._get_name()}:\n\t" + "\n\t".join(lines))
-
-
-def _tied(values, members):
-    """The values, with those of tied parameters that are not given."""
-    given = {}
-    for path, value in values.items():
-        tensor = members.get(path)
-        if given.setdefault(tensor, (path, value))[1] is not value and tensor is not None:
-            raise ValueError(
-                f"functional_call got multiple values for keys {sorted([given[tensor][0], path])}, which are tied. "
-                "Consider using tie_weights=False"
-            )
-    return {**values, **{path: given[x][1] for path, x in members.items() if path not in values and x in given}}
-
-
-def _place(module, path):
-    """(the module that has it, the table it is in, its name there). What is neither a parameter nor a buffer is an
-    attribute during the call."""
-    prefix, _, name = path.rpartition(".")
-    owner = module.get_submodule(prefix)
-    for table in (owner._parameters, owner._buffers):
-        if name in table:
-            return owner, table, name
-    return owner, vars(owner), name
-
-
-def stack_module_state(models):
-    """({path: parameters of all models, stacked}, {path: buffers}): for `vmap` over models of one class."""
-    models = list(models)
-    if not models:
-        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
-    if not (all(m.training for m in models) or all(not m.training for m in models)):
-        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
-    if any(type(m) is not type(models[0]) for m in models):
-        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
-    return _stacked(m.named_parameters() for m in models), _stacked(m.named_buffers() for m in models)
-
-
-def _stacked(members):
-    rows = [dict(named) for named in members]
-    return {path: _stack_of([row[path] for row in rows]) for path in rows[0]}
-
-
-def _stack_of(tensors):
-    made = stack([x.detach() for x in tensors])
-    return made.requires_grad_(tensors[0].requires_grad)
-
-
-def replace_all_batch_norm_modules_(root):
-    """Let all batch normalisations below a module go without running statistics, which `vmap` could not change."""
-    for module in root.modules():
-        if isinstance(module, Module) and getattr(module, "track_running_stats", None) is not None:
-            module.running_mean = module.running_var = module.num_batches_tracked = None
-            module.track_running_stats = False
-    return root
 
 
 document("func", __name__)

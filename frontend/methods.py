@@ -254,6 +254,8 @@ def _bool(self):
 def _numpy(self, *, force=False):
     """The values as an array sharing memory with the tensor. `force` takes them out of the graph first."""
     if self._data is None and is_elsewhere(self):
+        if self._meta.gpu is None:
+            self._meta.refuse()
         if not force:
             raise TypeError(
                 f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
@@ -296,7 +298,7 @@ def _repr(self):
         grad_fn_name=node.name() if node else None,
         prefix=f"{type(self).__name__}(" if has_say(type(self)) else "tensor(",
         tangent=None if tangent is None else repr(tangent),
-        device=self.device if is_elsewhere(self) else None,
+        device=self.device if is_elsewhere(self) and self._meta.gpu is not None else None,
     )
 
 

@@ -81,6 +81,19 @@ def made_on(gpu, function, *args, requires_grad=False, **options):
     return made
 
 
+def made_like(function, input, full, value, dtype, requires_grad, options):
+    """A leaf of one number, with the shape of a tensor that is on a GPU, or is one sample of vmap's; None if neither is
+    so. `full` makes it on the CPU."""
+    gpu, dtype = gpu_like(function, input, options), dtype or input.dtype
+    if gpu is not None:
+        return made_on(gpu, full, input.shape, value, dtype=dtype, requires_grad=requires_grad)
+    if not is_elsewhere(input) or input._meta.gpu is not None:
+        return None
+    made = input._meta.filled(input.shape, value, dtype)
+    made.requires_grad = requires_grad
+    return made
+
+
 def beside(made, input):
     """What was made on the CPU, where `input` is."""
     return made if input._data is not None or not is_elsewhere(input) else _moved(made, input._meta.gpu)

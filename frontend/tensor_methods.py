@@ -94,6 +94,10 @@ def _new_tensor(self, data, *, dtype=None, requires_grad=False, **placement):
 
 
 def _new_full(self, size, fill_value, *, dtype=None, requires_grad=False, **placement):
+    if self._data is None and is_elsewhere(self) and self._meta.gpu is None:
+        made = self._meta.filled(tuple(size), fill_value, dtype or self.dtype)
+        made.requires_grad = requires_grad
+        return made
     place_like(self, placement)
     return full(size, fill_value, dtype=dtype or self.dtype, requires_grad=requires_grad, **placement)
 

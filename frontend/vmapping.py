@@ -1,8 +1,10 @@
 """`vmap`: a function of one sample applied to a batch.
 
-There are no batching rules: the function is called once per sample, on slices, and the results are stacked. So the cost
-is that of a loop, in eager mode and in the size of the program that a compiled call becomes; where the function can
-be written for a whole batch, that is faster. What the function does to its arguments in place it does to the batch.
+The function is called once, with tensors that have the shape of one sample and hold all of them: what it does to them
+is done to all samples at once (runtime/batched). If it asks what only one sample can answer, such as `if x > 0` or
+`x.item()`, or there are few samples, it is called once per sample, on slices, and the results are stacked: what it
+had done by then to anything but its arguments' values, such as printing, is done again. What it does to its arguments
+in place it does to the batch.
 
 >>> import weft
 >>> vmap(weft.dot)(weft.ones(3, 2), weft.ones(3, 2))
@@ -11,10 +13,11 @@ tensor([2., 2., 2.])
 
 from functools import partial, wraps
 
+from .runtime.batched.batch import FEW, Level, SampleBySample, all_samples, batch_of, tensor_of_batch
 from .runtime.state.modes import state
 from .runtime.state.random import default_generator
 from .runtime.state.tensor import Tensor
-from .shaping import stack
+from .shaping import cat, movedim, stack
 from .utils._pytree import tree_flatten, tree_map_, tree_structure, tree_unflatten
 
 
@@ -34,9 +37,79 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
     def batched(*args, **kwargs):
         _check_out_dims(func, out_dims)
         leaves, dims, spec, size = _batched_inputs(func, in_dims, args)
+        if size > FEW and randomness != "different" and chunk_size != 1:
+            start = default_generator.__getstate__()
+            found = _in_chunks(func, out_dims, leaves, dims, spec, size, kwargs, randomness, chunk_size or size)
+            if found is not None:
+                return found
+            default_generator.__setstate__(start)
         return _stacked(func, out_dims, _results(func, leaves, dims, spec, size, kwargs, randomness))
 
     return batched
+
+
+def _in_chunks(func, out_dims, leaves, dims, spec, size, kwargs, randomness, chunk_size):
+    """What all samples give, so many of them by each call of func. None if that cannot be."""
+    start, parts = default_generator.__getstate__(), []
+    for first in range(0, size, chunk_size):
+        if randomness == "same":
+            default_generator.__setstate__(start)
+        n = min(chunk_size, size - first)
+        part = leaves
+        if n < size:
+            part = [x if dim is None else x.narrow(dim, first, n) for x, dim in zip(leaves, dims)]
+        level = Level(n, [x for x, dim in zip(part, dims) if dim is not None])
+        try:
+            parts.append(_at_once(func, out_dims, level, part, dims, spec, kwargs, start, randomness))
+        except SampleBySample as stopped:
+            if stopped.level is not level:
+                raise
+            return None
+    if len(parts) == 1:
+        return parts[0]
+    rows = [tree_flatten(part) for part in parts]
+    out = _out_dims_of(func, out_dims, rows[0][1])
+    columns = zip(*[found for found, _ in rows])
+    return tree_unflatten([c[0] if dim is None else cat(c, dim) for c, dim in zip(columns, out)], rows[0][1])
+
+
+def _at_once(func, out_dims, level, leaves, dims, spec, kwargs, start, randomness):
+    """What the samples of a level give, by one call of func."""
+    with level:
+        given = [
+            x if dim is None else tensor_of_batch(level, x if dim == 0 else movedim(x, dim, 0), True)
+            for x, dim in zip(leaves, dims)
+        ]
+        result = func(*tree_unflatten(given, spec), **kwargs)
+        _check_draws(randomness, start)
+        return _taken_out(func, out_dims, level, result)
+
+
+def _check_draws(randomness, start):
+    if randomness == "error" and default_generator.__getstate__()[1] != start[1]:
+        raise RuntimeError(
+            "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
+            "'different' randomness flags on vmap or perform the randomness operation out of vmap"
+        )
+
+
+def _taken_out(func, out_dims, level, result):
+    """The result of one sample's tensors as that of all samples."""
+    leaves, spec = tree_flatten(result)
+    dims = _out_dims_of(func, out_dims, spec)
+    return tree_unflatten([_all_samples(func, level, x, dim) for x, dim in zip(leaves, dims)], spec)
+
+
+def _all_samples(func, level, x, dim):
+    batch = batch_of(x)
+    is_varied = batch is not None and batch.level is level and batch.is_varied
+    if dim is None:
+        if is_varied:
+            raise _no_out_dim(func)
+        return x if batch is None or batch.level is not level else batch.physical
+    _check_result(func, x)
+    physical = all_samples(level, x)
+    return physical if dim == 0 else movedim(physical, 0, dim)
 
 
 def _results(func, leaves, dims, spec, size, kwargs, randomness):
@@ -52,11 +125,7 @@ def _results(func, leaves, dims, spec, size, kwargs, randomness):
             # To PyTorch all samples are one call, after which a graph from outside may be free.
             state.samples_follow = outer or k + 1 < size
             results.append(func(*(sample if is_flat else tree_unflatten(sample, spec)), **kwargs))
-            if randomness == "error" and default_generator.__getstate__()[1] != start[1]:
-                raise RuntimeError(
-                    "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
-                    "'different' randomness flags on vmap or perform the randomness operation out of vmap"
-                )
+            _check_draws(randomness, start)
     finally:
         state.samples_follow = outer
     return results
@@ -162,6 +231,13 @@ def _stacked(func, out_dims, results):
         return stack(results, out_dims)
     rows = [tree_flatten(result) for result in results]
     spec = rows[0][1]
+    dims = _out_dims_of(func, out_dims, spec)
+    columns = zip(*(leaves for leaves, _ in rows))
+    return tree_unflatten([_joined(func, column, dim) for column, dim in zip(columns, dims)], spec)
+
+
+def _out_dims_of(func, out_dims, spec):
+    """Where the samples are to be in each leaf of the result."""
     if spec.is_leaf() and isinstance(out_dims, tuple) and len(out_dims) == 1:
         out_dims = out_dims[0]
     dims = _spread(out_dims, spec)
@@ -170,19 +246,28 @@ def _stacked(func, out_dims, results):
             f"vmap({_name(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure "
             f"of `outputs`. out_dims has structure {tree_structure(out_dims)} but outputs has structure {spec}."
         )
-    columns = zip(*(leaves for leaves, _ in rows))
-    return tree_unflatten([_joined(func, column, dim) for column, dim in zip(columns, dims)], spec)
+    return dims
 
 
 def _joined(func, column, dim):
-    first, name = column[0], _name(func)
+    first = column[0]
     if dim is None:
         if isinstance(first, Tensor) and any(x is not first and not x.equal(first) for x in column):
-            raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
+            raise _no_out_dim(func)
         return first
-    if not isinstance(first, Tensor):
+    _check_result(func, first)
+    return stack(column, dim)
+
+
+def _no_out_dim(func):
+    name = _name(func)
+    return ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
+
+
+def _check_result(func, x):
+    if not isinstance(x, Tensor):
+        name = _name(func)
         raise ValueError(
-            f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(first)}. Did you mean to set "
+            f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(x)}. Did you mean to set "
             "out_dims= to None for output?"
         )
-    return stack(column, dim)

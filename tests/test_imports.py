@@ -12,7 +12,7 @@ PACKAGES = {"compiler": "weft.compiler", "runtime": "weft.runtime", "frontend": 
 # A package may import those before it.
 ORDER = ["compiler", "runtime", "frontend"]
 # A part of the runtime likewise.
-PARTS = ["state", "code", "programs", "eager", "record", "gpu", "replay", "distributed"]
+PARTS = ["state", "code", "programs", "eager", "record", "batched", "gpu", "replay", "distributed"]
 
 # Imports inside functions, with the reason.
 LATE = {

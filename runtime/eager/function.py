@@ -6,6 +6,7 @@ from inspect import signature
 from types import FunctionType
 
 from ...compiler.ops.view import permute
+from ..state.elsewhere import is_elsewhere, used
 from ..state.modes import state, watching
 from ..state.tensor import Tensor, _apply, dtype_of, show, tensor_of
 from .function_node import FunctionContext, FunctionNode, is_in, no_rule
@@ -106,6 +107,8 @@ class Function:
                 if known is not None:
                     return known
                 place = frame.place_of_function(facts.ways, args)
+        if used:
+            _refuse_samples(args)
         context = FunctionContext()
         if kwargs or facts.setup is not None:
             args = _with_defaults(cls, facts, args, kwargs)
@@ -133,6 +136,13 @@ class Function:
         if level is not None:
             level.give_function(cls, context, args, outputs)
         return outputs if isinstance(result, tuple) else outputs[0]
+
+
+def _refuse_samples(args):
+    """Of tensors of one sample each (runtime/batched) forward would compute what nobody outside could differentiate."""
+    for x in args:
+        if isinstance(x, Tensor) and is_elsewhere(x) and x._meta.gpu is None:
+            x._meta.refuse()
 
 
 LEGACY = (

@@ -15,7 +15,7 @@ from ...compiler.ops.table import Op, OpError
 from ...compiler.ops.view import clone, data
 from ...compiler.storage import convert
 from ..programs.evaluate import evaluate
-from ..state.elsewhere import is_elsewhere
+from ..state.elsewhere import apply_in_call, is_elsewhere
 from ..state.marks import stand_for_calls_of_ops
 from ..state.modes import inferring, state, watching
 from ..state.storage import InferenceStorage, check_writable
@@ -41,7 +41,7 @@ def call(op, *operands, **attributes):
             return _call_anything(op, *operands, **attributes)
         frame = state.frame
         if frame is not None:
-            return frame.apply(op, operands, attributes)
+            return apply_in_call(frame, op, operands, attributes)
         n, array = len(operands), x._data
         if n > 2 or array is None or watching:
             return apply_eagerly(op, operands, attributes)
@@ -333,6 +333,8 @@ def inplace_eagerly(op, target, operands, attributes):
         new._data = np.broadcast_to(new._data, target._data.shape)
     else:
         new = op(*operands, **attributes) if is_native else apply_eagerly(op, operands, attributes)
+    if new._data is None and is_elsewhere(new):
+        new._meta.refuse()
     if target._data is None or (target._data.shape, target._data.dtype) != (new._data.shape, new._data.dtype):
         check_fits(op.name, target, new)
     check_writable(target)

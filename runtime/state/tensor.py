@@ -16,7 +16,7 @@ import numpy as np
 
 from ...compiler import dtypes
 from ...compiler.ops.table import OpError
-from .elsewhere import is_elsewhere
+from .elsewhere import apply_in_call, is_elsewhere, is_sample, samples_at_work
 from .modes import inferring, state
 from .said import warn
 from .size import Size
@@ -142,14 +142,14 @@ class Tensor(metaclass=TensorType):
         frame = state.frame
         if self._data is None and is_elsewhere(self) and all(x is not self for x in operands):
             return self._meta.apply(op, operands, attributes)
-        if frame is not None:
-            return frame.apply(op, operands, attributes)
-        return _eager(op, operands, attributes)
+        return _eager(op, operands, attributes) if frame is None else apply_in_call(frame, op, operands, attributes)
 
     # --- versions and memory ------------------------------------------------------------------------------------
     @property
     def _version(self):
         storage = self._storage
+        if samples_at_work and is_sample(self):
+            return self._meta.version(storage)
         if storage is not None:
             return storage.version
         # A pending view gets the storage of what it shows when it is computed.
@@ -418,7 +418,7 @@ def dtype_of(array):
 def _apply(op, operands, attributes):
     frame = state.frame
     if frame is not None:
-        return frame.apply(op, operands, attributes)
+        return apply_in_call(frame, op, operands, attributes)
     # Calling an op asks native code by itself; who comes here had no tensor to call it on.
     out = _native(op, operands, attributes)
     return _eager(op, operands, attributes) if out is None else out

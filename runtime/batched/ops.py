@@ -1,0 +1,154 @@
+"""Ops on tensors of one sample each, computed for all samples at once."""
+
+from ...compiler.autodiff import has_rule
+from ...compiler.ops.batching import NoRule, rule_of, sample_by_sample
+from ...compiler.ops.kinds import number_meta
+from ...compiler.ops.source import full
+from ...compiler.ops.view import data
+from ..eager.gate import adopt_history, check_fits
+from ..eager.node import Node, edge_of
+from ..state.modes import state
+from ..state.tensor import Tensor
+from .batch import batch_of, has_outer_history, tensor_of_batch, tensor_showing
+
+
+def apply(batch, op, operands, attributes):
+    """What an op gives, as the tensor of one sample of the innermost vmap that any operand is of."""
+    found = [batch_of(x) for x in operands]
+    innermost = max([b.level for b in found if b is not None], key=lambda level: level.number, default=None)
+    if innermost is None:
+        return _asked_of(batch, op, operands, attributes)
+    if not innermost.is_open:
+        raise batch.as_samples("values")
+    metas = [x if isinstance(x, Tensor) else number_meta(x) for x in operands]
+    meta = op.infer(metas, attributes, state.default_dtype)
+    mine = [b is not None and b.level is innermost for b in found]
+    physical = [b.physical if is_mine else x for b, is_mine, x in zip(found, mine, operands)]
+    varied = [is_mine and b.is_varied for b, is_mine in zip(found, mine)]
+    if True not in varied:
+        result, is_varied = op(*physical, **attributes), False
+    else:
+        result, is_varied = _of_all(innermost, op, operands, physical, varied, attributes, metas, meta), True
+    out = _shown(op, operands, mine, result, is_varied)
+    if out is None:
+        out = tensor_of_batch(innermost, result, is_varied)
+    if state.grad_enabled:
+        _record(op, operands, attributes, mine, out)
+    return out
+
+
+def _asked_of(batch, op, operands, attributes):
+    """A source made beside a tensor of one sample: numbers of every sample's own, since one may be written to."""
+    if op is full and batch.is_varied:
+        return batch.filled(attributes["shape"], *operands, attributes["dtype"])
+    return tensor_of_batch(batch.level, batch.physical.apply_op(op, operands, attributes), False)
+
+
+def _of_all(level, op, operands, physical, varied, attributes, metas, meta):
+    """The result for all samples, by the op's rule or its decomposition; else sample by sample."""
+    rule = rule_of(op, metas, attributes)
+    if rule is not None:
+        given = _of_their_types(op, physical, varied, metas)
+        if given is not None:
+            try:
+                result = rule(level.size, given, varied, metas, attributes)
+            except NoRule:
+                result = None
+            if result is not None and _is_as_expected(result, level, meta):
+                return result
+    if op.decompose is not None:
+        result = _decomposed(level, op, operands, attributes)
+        if result is not None and _is_as_expected(result, level, meta):
+            return result
+    return sample_by_sample(op, level.size, physical, varied, attributes)
+
+
+def _is_as_expected(result, level, meta):
+    return tuple(result.shape) == (level.size, *meta.shape) and result.dtype is meta.dtype
+
+
+def _of_their_types(op, physical, varied, metas):
+    """The operands as they are to be combined. A sample without dimensions does not decide a type, of which all have
+    one together: they are converted before. None if how is unknown."""
+    if not any(v and not m.shape for v, m in zip(varied, metas)):
+        return physical
+    types = [m.dtype for m in metas if not m.weak]
+    if all(d is types[0] for d in types):
+        return physical
+    if op.compute_dtype is None:
+        return None
+    wanted = op.compute_dtype(metas, state.default_dtype)[0]
+    return [x.to(d) if isinstance(x, Tensor) and x.dtype is not d else x for x, d in zip(physical, wanted)]
+
+
+def _decomposed(level, op, operands, attributes):
+    """The same by the ops that a composite is made of, whose nodes nobody wants."""
+    given = [x if batch_of(x) is None else _without_history(level, x) for x in operands]
+    batch = batch_of(op.decompose(*given, **attributes))
+    if batch is None or batch.level is not level:
+        return None
+    return batch.physical if batch.is_varied else None
+
+
+def _without_history(level, x):
+    batch = x._meta
+    return tensor_of_batch(level, batch.physical, batch.is_varied) if batch.level is level else x
+
+
+def _shown(op, operands, mine, result, is_varied):
+    """The result as a view of the first operand, if it shows its memory; else None."""
+    if not mine[:1] or not mine[0] or op.kind != "view" and "view" not in op.extra:
+        return None
+    x = operands[0]
+    if op is data:
+        out = tensor_of_batch(x._meta.level, result, is_varied)
+        out.share_memory(x)
+        return out
+    of = x._meta.physical
+    shows = result._base is not None and (result._base is of or result._base is of._base)
+    return tensor_showing(x, result, is_varied) if shows else None
+
+
+def _record(op, operands, attributes, mine, out):
+    """The node of one sample, if gradients flow to an operand of this level. Those of others are found by the nodes of
+    all samples."""
+    requires = [is_mine and x._requires_grad for x, is_mine in zip(operands, mine)]
+    if True not in requires or not out.dtype.is_differentiable:
+        return
+    edges = tuple([edge_of(x) if r and has_rule(op, k) else None for k, (x, r) in enumerate(zip(operands, requires))])
+    if any(e is not None for e in edges):
+        out._requires_grad = True
+        out._node = Node(op, attributes, operands, out, edges)
+
+
+# --- in place -------------------------------------------------------------------------------------------------------
+def change(op, target, operands, attributes):
+    """target's samples become op(*operands), each its own. Returns the target."""
+    batch = target._meta
+    if batch.level.is_given(batch.physical):
+        raise batch.as_samples("memory")  # what has happened to an argument could not be undone
+    if state.grad_enabled and any(isinstance(x, Tensor) and _has_history(x) for x in operands):
+        # What is saved is what the target was, in both histories.
+        old = batch.copied()
+        old._node, old._requires_grad = target._node, target._requires_grad
+        operands = tuple([old if x is target else x for x in operands])
+    new = op(*operands, **attributes)
+    check_fits(op.name, target, new)
+    made = batch_of(new)
+    if made is not None and (made.level is not batch.level or made.is_varied and not batch.is_varied):
+        raise (made if made.level.number > batch.level.number else batch).as_samples("memory")
+    if new._node is not None and (target._base is not None or _is_shared(target)):
+        raise batch.as_samples("memory")
+    batch.physical.copy_(new if made is None else made.physical)
+    target.bump_version()
+    adopt_history(target, new)
+    return target
+
+
+def _has_history(x):
+    return x._requires_grad or has_outer_history(x)
+
+
+def _is_shared(target):
+    storage = target._storage
+    return storage is not None and any(x is not target for x in storage.living_sharers())
