@@ -13,11 +13,10 @@ from .compiler.ops.table import OpError
 from .compiler.shapes import shape_given
 from .compiler.storage import convert
 from .data_given import array_of, type_of_numbers
-from .placement import beside, check_placement, gpu_for, made_like, made_on
+from .placement import beside, check_placement, gpu_for, made_like, made_on, place_like
 from .runtime.state import marks, random
 from .runtime.state.aligned import PAGED_BYTES, zeroed_array
 from .runtime.state.device import gpu_given
-from .runtime.state.elsewhere import is_elsewhere
 from .runtime.state.exposure import shown
 from .runtime.state.modes import state, watching
 from .runtime.state.size import Size
@@ -426,12 +425,6 @@ def rand_like(input, *, dtype=None, **options):
 def randn_like(input, *, dtype=None, **options):
     place_like(input, options)
     return randn(input.shape, dtype=dtype or input.dtype, **options)
-
-
-def place_like(input, options):
-    """Among the options of a creator, the device of a tensor that is on another than the CPU."""
-    if input._data is None and is_elsewhere(input):
-        options.setdefault("device", input.device)
 
 
 def randint_like(input, low=0, high=None, *, dtype=None, **options):

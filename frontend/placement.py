@@ -94,6 +94,12 @@ def made_like(function, input, full, value, dtype, requires_grad, options):
     return made
 
 
+def place_like(input, options):
+    """Among the options of a creator, the device of a tensor that is on another than the CPU."""
+    if input._data is None and is_elsewhere(input):
+        options.setdefault("device", input.device)
+
+
 def beside(made, input):
     """What was made on the CPU, where `input` is."""
     return made if input._data is not None or not is_elsewhere(input) else _moved(made, input._meta.gpu)

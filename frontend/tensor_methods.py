@@ -5,9 +5,9 @@ from .compiler.dtypes import DType
 from .compiler.later import later
 from .compiler.ops import TABLE
 from .complex_numbers import converted
-from .creation import filled, full, place_like, size_given, tensor
+from .creation import filled, full, size_given, tensor
 from .overriding import NO_DISPATCHER, check_subclass
-from .placement import check_memory_format, check_placement, strided
+from .placement import check_memory_format, check_placement, place_like, strided
 from .runtime.eager.node import edge_of
 from .runtime.state.aligned import address_of
 from .runtime.state.device import CPU, gpu_given
