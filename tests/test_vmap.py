@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from test_replayed_hooks import departures
 
 import weft
 from weft import func, nn
@@ -321,6 +322,30 @@ def test_training_with_gradients_clipped_per_sample():
 
     expected = run(False, False)
     assert same(run(False, True), expected) and same(run(True, True), expected)
+
+
+@pytest.mark.parametrize("name", ["vmap of hessian", "vmap of grad", "vmap of jacrev", "grad of vmap"])
+def test_compiled_calls_are_replayed(name, monkeypatch):
+    def loss(x):
+        return (x.sin() * x.exp()).sum()
+
+    function = {
+        "vmap of hessian": weft.vmap(func.hessian(loss)),
+        "vmap of grad": weft.vmap(func.grad(loss)),
+        "vmap of jacrev": weft.vmap(func.jacrev(lambda x: weft.outer(x, x.tanh()))),
+        "grad of vmap": func.grad(lambda x: weft.vmap(loss)(x).prod()),
+    }[name]
+    x = numbers(N, 5)
+    compiled, read = weft.compile(function), []
+    assert same(compiled(x), function(x)) and not compiled.breaks
+
+    @weft.compile
+    def step(x):
+        read.append(len(read))  # so that its Python runs in every call
+        return function(x)
+
+    assert departures(lambda: step(x), monkeypatch) == 0
+    assert same(step(x), function(x))
 
 
 def test_compiled_functions_called_with_samples():

@@ -110,7 +110,12 @@ class Batch:
 
     def version(self, storage):
         """Of the memory, which others may change who know the tensor of all samples alone. `storage`: the tensor's."""
-        return self.physical._version + (0 if storage is None else storage.version)
+        x, own = self.physical, 0 if storage is None else storage.version
+        if x._data is None and x._storage is None and x._frame is not None:
+            # Of a view that a call in flight has made what it shows knows it.
+            x = x if x._base is None else x._base
+            return own if x._storage is None else own + x._storage.version
+        return own + x._version
 
     @property
     def strides(self):
