@@ -4,37 +4,117 @@ from ...compiler.autodiff import has_rule
 from ...compiler.ops.batching import NoRule, rule_of, sample_by_sample
 from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.source import full
+from ...compiler.ops.table import Meta
 from ...compiler.ops.view import data
 from ..eager.gate import adopt_history, check_fits
 from ..eager.node import Node, edge_of
+from ..eager.plan import add_attributes
 from ..state.modes import state
-from ..state.tensor import Tensor
+from ..state.tensor import Tensor, shape_of
 from .batch import batch_of, has_outer_history, tensor_of_batch, tensor_showing
 
 
 def apply(batch, op, operands, attributes):
     """What an op gives, as the tensor of one sample of the innermost vmap that any operand is of."""
-    found = [batch_of(x) for x in operands]
-    innermost = max([b.level for b in found if b is not None], key=lambda level: level.number, default=None)
-    if innermost is None:
+    level = None
+    for x in operands:
+        b = batch_of(x)
+        if b is not None and (level is None or b.level.number > level.number):
+            level = b.level
+    if level is None:
         return _asked_of(batch, op, operands, attributes)
-    if not innermost.is_open:
+    if not level.is_open:
         raise batch.as_samples("values")
-    metas = [x if isinstance(x, Tensor) else number_meta(x) for x in operands]
-    meta = op.infer(metas, attributes, state.default_dtype)
-    mine = [b is not None and b.level is innermost for b in found]
-    physical = [b.physical if is_mine else x for b, is_mine, x in zip(found, mine, operands)]
-    varied = [is_mine and b.is_varied for b, is_mine in zip(found, mine)]
-    if True not in varied:
-        result, is_varied = op(*physical, **attributes), False
-    else:
-        result, is_varied = _of_all(innermost, op, operands, physical, varied, attributes, metas, meta), True
-    out = _shown(op, operands, mine, result, is_varied)
+    key, physical = [op, state.default_dtype], []
+    for x in operands:
+        b = batch_of(x)
+        if b is not None and b.level is level:
+            physical.append(b.physical)
+            key += b.is_varied, b.shape, b.dtype
+        else:
+            physical.append(x)
+            key += (None, shape_of(x), x.dtype) if isinstance(x, Tensor) else (x.__class__,)
+    key = add_attributes(tuple(key), attributes)
+    way = _ways.get(key)
+    if way is None:
+        way = _Way(level, op, operands, attributes)
+        if len(_ways) >= _MOST_WAYS:
+            _ways.clear()
+        if key is not None:
+            _ways[key] = way
+    result = way.result(level, operands, physical, attributes)
+    out = _shown(op, operands, way.mine, result, way.is_varied)
     if out is None:
-        out = tensor_of_batch(innermost, result, is_varied)
+        out = tensor_of_batch(level, result, way.is_varied)
     if state.grad_enabled:
-        _record(op, operands, attributes, mine, out)
+        _record(op, operands, attributes, way.mine, out)
     return out
+
+
+_ways, _MOST_WAYS = {}, 1 << 12
+
+
+class _Way:
+    """How an op is computed for all samples, of operands of these kinds: by its rule, by what it is made of, or sample
+    by sample. Raises the op's own errors for operands of one sample.
+
+    types: those to which operands are converted before, or None. has_shown: whether a result was as it should be.
+    """
+
+    __slots__ = ("op", "metas", "meta", "mine", "varied", "is_varied", "rule", "types", "has_shown")
+
+    def __init__(self, level, op, operands, attributes):
+        self.op, found = op, [batch_of(x) for x in operands]
+        self.metas = [Meta(shape_of(x), x.dtype) if isinstance(x, Tensor) else number_meta(x) for x in operands]
+        self.meta = op.infer(self.metas, attributes, state.default_dtype)
+        self.mine = [b is not None and b.level is level for b in found]
+        self.varied = [is_mine and b.is_varied for b, is_mine in zip(found, self.mine)]
+        self.is_varied = True in self.varied
+        self.rule, self.types, self.has_shown = rule_of(op, self.metas, attributes), None, False
+        if self.rule is not None and not self._find_types():
+            self.rule = None
+
+    def _find_types(self):
+        """A sample without dimensions does not decide a type, of which all have one together: operands are converted
+        before. False if to which type is unknown."""
+        metas = self.metas
+        if not any(v and not m.shape for v, m in zip(self.varied, metas)):
+            return True
+        types = [m.dtype for m in metas if not m.weak]
+        if all(d is types[0] for d in types):
+            return True
+        if self.op.compute_dtype is None:
+            return False
+        self.types = self.op.compute_dtype(metas, state.default_dtype)[0]
+        return True
+
+    def result(self, level, operands, physical, attributes):
+        """What all samples give, or the one sample that all are."""
+        op = self.op
+        if not self.is_varied:
+            return op(*physical, **attributes)
+        if self.rule is not None:
+            given = physical if self.types is None else list(map(_of_type, physical, self.types))
+            try:
+                result = self.rule(level.size, given, self.varied, self.metas, attributes)
+            except NoRule:
+                result = None
+            if result is not None and (self.has_shown or self._is_as_expected(result, level)):
+                self.has_shown = True
+                return result
+            self.rule = None
+        if op.decompose is not None:
+            result = _decomposed(level, op, operands, attributes)
+            if result is not None and self._is_as_expected(result, level):
+                return result
+        return sample_by_sample(op, level.size, physical, self.varied, attributes)
+
+    def _is_as_expected(self, result, level):
+        return shape_of(result) == (level.size, *self.meta.shape) and result.dtype is self.meta.dtype
+
+
+def _of_type(x, dtype):
+    return x.to(dtype) if isinstance(x, Tensor) and x.dtype is not dtype else x
 
 
 def _asked_of(batch, op, operands, attributes):
@@ -42,43 +122,6 @@ def _asked_of(batch, op, operands, attributes):
     if op is full and batch.is_varied:
         return batch.filled(attributes["shape"], *operands, attributes["dtype"])
     return tensor_of_batch(batch.level, batch.physical.apply_op(op, operands, attributes), False)
-
-
-def _of_all(level, op, operands, physical, varied, attributes, metas, meta):
-    """The result for all samples, by the op's rule or its decomposition; else sample by sample."""
-    rule = rule_of(op, metas, attributes)
-    if rule is not None:
-        given = _of_their_types(op, physical, varied, metas)
-        if given is not None:
-            try:
-                result = rule(level.size, given, varied, metas, attributes)
-            except NoRule:
-                result = None
-            if result is not None and _is_as_expected(result, level, meta):
-                return result
-    if op.decompose is not None:
-        result = _decomposed(level, op, operands, attributes)
-        if result is not None and _is_as_expected(result, level, meta):
-            return result
-    return sample_by_sample(op, level.size, physical, varied, attributes)
-
-
-def _is_as_expected(result, level, meta):
-    return tuple(result.shape) == (level.size, *meta.shape) and result.dtype is meta.dtype
-
-
-def _of_their_types(op, physical, varied, metas):
-    """The operands as they are to be combined. A sample without dimensions does not decide a type, of which all have
-    one together: they are converted before. None if how is unknown."""
-    if not any(v and not m.shape for v, m in zip(varied, metas)):
-        return physical
-    types = [m.dtype for m in metas if not m.weak]
-    if all(d is types[0] for d in types):
-        return physical
-    if op.compute_dtype is None:
-        return None
-    wanted = op.compute_dtype(metas, state.default_dtype)[0]
-    return [x.to(d) if isinstance(x, Tensor) and x.dtype is not d else x for x, d in zip(physical, wanted)]
 
 
 def _decomposed(level, op, operands, attributes):
