@@ -7,7 +7,8 @@ import numpy as np
 
 from .compiler import dtypes
 from .compiler.dtypes import dtype_of
-from .compiler.ops import view, windows
+from .compiler.later import later
+from .compiler.ops import view
 from .compiler.ops.strided import strided
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes as broadcast
@@ -21,6 +22,8 @@ from .runtime.state.modes import state
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor, tensor_of
 from .shaping import cat, flatten, flip, movedim, narrow, reshape, sizes, split, stack, transpose, unsqueeze, vstack
+
+_unfolded = later("compiler.ops.windows:unfold")
 
 
 # --- diagonals --------------------------------------------------------------------------------------------------------
@@ -287,7 +290,7 @@ def unfold(input, dimension, size, step):
         return narrow(reshape(input, 1), 0, 0, size)
     if not size:
         return _no_windows(input, axis, length // step + 1)
-    return windows.unfold(input, axis=axis, size=size, step=step)
+    return _unfolded(input, axis=axis, size=size, step=step)
 
 
 def _no_windows(input, axis, count):

@@ -2,6 +2,10 @@
 
 `forward` says the sign of the exponent (minus), `scale` what the sums are multiplied by. The matrix of a transform is
 symmetric, so its derivative is a transform in the other direction.
+
+What transforms rows is NumPy's inner functions: finding out which, and of what their results are, takes its outer ones
+longer than a small transform does. Bits are equal. The inner ones are no part of NumPy's interface: where one is not
+there under its name, or NumPy is older than 2.0 and computes in float64, the outer ones are called.
 """
 
 import numpy as np
@@ -18,12 +22,37 @@ from .view import cat, reshape
 _CONJUGATE = frozenset(["conjugate"])
 
 
+try:
+    from numpy.fft import _pocketfft_umath as _inner
+
+    _FFT, _IFFT, _IRFFT = _inner.fft, _inner.ifft, _inner.irfft
+    _RFFT = _inner.rfft_n_even, _inner.rfft_n_odd
+except (ImportError, AttributeError):
+    _inner = None
+
+
+def _transformed(function, x, axis, size, dtype, scale=1.0):
+    """An array like x with `size` elements along an axis, of this type: what an inner function makes of x."""
+    out = np.empty((*x.shape[:axis], size, *x.shape[axis + 1 :]), dtype)
+    return function(x, x.real.dtype.type(scale), axes=[(axis,), (), (axis,)], out=out)
+
+
+def _complex_along(x, axes, forward, scale=1.0):
+    """Complex to complex, along the last of these axes first."""
+    function = _FFT if forward else _IFFT
+    for k in range(len(axes) - 1, -1, -1):
+        x = _transformed(function, x, axes[k], x.shape[axes[k]], x.dtype, scale if k == 0 else 1.0)
+    return x
+
+
 def _scaled(out, scale, kind):
     # NumPy before 2.0 computes in float64.
     return np.multiply(out, scale, dtype=kind) if scale != 1.0 else out.astype(kind, copy=False)
 
 
 def _evaluate_c2c(x, axes, forward, scale):
+    if _inner is not None:
+        return _complex_along(x, axes, forward, scale)
     if len(axes) == 1:
         # NumPy's functions of several dimensions call these, and take as long to find that out.
         made = np.fft.fft(x, axis=axes[0]) if forward else np.fft.ifft(x, axis=axes[0], norm="forward")
@@ -48,6 +77,12 @@ fft_c2c = library(
 
 
 def _evaluate_r2c(x, axes, forward, scale):
+    if _inner is not None:
+        *others, last = axes
+        n, kind = x.shape[last], np.complex64 if x.dtype == np.float32 else np.complex128
+        made = _transformed(_RFFT[n % 2], x, last, n // 2 + 1, kind, 1.0 if others else scale)
+        made = _complex_along(made, others, True, scale)
+        return made if forward else np.conjugate(made, out=made)
     made = np.fft.rfft(x, axis=axes[0]) if len(axes) == 1 else np.fft.rfftn(x, axes=axes)
     return _scaled(made if forward else made.conj(), scale, np.result_type(x.dtype, np.complex64))
 
@@ -77,6 +112,9 @@ fft_r2c = library("fft_r2c", _infer_r2c, _evaluate_r2c, vjp=(_r2c_vjp,), on_comp
 
 def _evaluate_c2r(x, axes, size, forward, scale):
     x = x.conj() if forward else x
+    if _inner is not None:
+        *others, last = axes
+        return _transformed(_IRFFT, _complex_along(x, others, False), last, size, x.real.dtype, scale)
     if len(axes) == 1:
         made = np.fft.irfft(x, size, axes[0], norm="forward")
     else:

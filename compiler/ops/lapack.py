@@ -19,6 +19,10 @@ try:
     from numpy.linalg import _umath_linalg as _inner
 except ImportError:
     _inner = None
+try:
+    from numpy._core.umath import _extobj_contextvar, _make_extobj
+except ImportError:
+    _make_extobj = None
 
 
 def _found(*names):
@@ -35,11 +39,29 @@ def _failing(message):
     def fail(error, flag):
         raise LinAlgError(message)
 
+    how = {"call": fail, "invalid": "call", "over": "ignore", "divide": "ignore", "under": "ignore"}
+    settings = None if _make_extobj is None else _make_extobj(**how)
+
     def ignoring():
         """A `with` block in which nothing but a failure is looked at."""
-        return np.errstate(call=fail, invalid="call", over="ignore", divide="ignore", under="ignore")
+        return np.errstate(**how) if settings is None else _Ignoring(settings)
 
     return ignoring
+
+
+class _Ignoring:
+    """np.errstate with settings that were made before, which takes it longer than a small factorization does."""
+
+    __slots__ = ("settings", "before")
+
+    def __init__(self, settings):
+        self.settings = settings
+
+    def __enter__(self):
+        self.before = _extobj_contextvar.set(self.settings)
+
+    def __exit__(self, *_):
+        _extobj_contextvar.reset(self.before)
 
 
 _svd_failing, _eigh_failing = _failing("SVD did not converge"), _failing("Eigenvalues did not converge")

@@ -2,7 +2,7 @@
 
 from ...compiler.translate.kinds import F64, I64, Bool, List, Object, Tuple
 from ...compiler.translate.language import address_of, cast, load_at, native, require
-from ..code.native_kinds import TensorObject, as_double, as_long, has_error
+from ..code.native_kinds import TensorObject, as_double, as_long, call_with, has_error
 from .eager_arrays import new_array
 from .eager_words import (
     ELEMENTWISE,
@@ -15,6 +15,8 @@ from .eager_words import (
     Routine,
     Step,
     Words,
+    new_tuple,
+    set_tuple_item,
 )
 
 LARGEST_INTEGER = 9007199254740992  # up to it all are floats
@@ -24,6 +26,8 @@ LEAST_NARROW, LARGEST_NARROW = -2147483648.0, 2147483647.0
 
 @native()
 def new_values(words: Words, routine: Routine, operands: Tuple) -> ArrayObject:
+    if routine.run is not None:
+        return made_in_python(words, routine, operands)
     if routine.kept is not None:
         reused = unheld(cast(List, routine.kept))
         if reused is not None:
@@ -34,6 +38,20 @@ def new_values(words: Words, routine: Routine, operands: Tuple) -> ArrayObject:
     array = new_array(words, routine.dtype, routine.ndim, routine.shape)
     compute_into(words, routine, operands, array)
     return array
+
+
+@native()
+def made_in_python(words: Words, routine: Routine, operands: Tuple) -> ArrayObject:
+    n = len(operands)
+    given = new_tuple(n)
+    for i in range(n):
+        if routine.operands[i].is_number:
+            set_tuple_item(given, i, operands[i])
+        else:
+            set_tuple_item(given, i, cast(TensorObject, operands[i])._data)
+    made = call_with(routine.run, given, None)
+    require(type(made) is words.array_class)
+    return cast(ArrayObject, made)
 
 
 @native()

@@ -77,7 +77,7 @@ def change(words: Words, op: Object, target: Object, operands: Object, attribute
     elif in_order and routine.is_sure and is_elsewhere(routine, operands, array):
         compute_into(words, routine, operands, array)
     else:
-        require(not routine.only_changes)
+        require(not routine.only_changes and routine.run is None)
         made = new_values(words, routine, operands)
         if in_order:
             move_memory(array.data, made.data, routine.n_bytes)
@@ -102,7 +102,7 @@ def changed_with_history(
     required = which_require(operands)
     row = cast(NodeRow, routine.nodes[row_of(requiring(words, routine, operands), len(operands))])
     require(row.is_known and row.makes_node == (required != 0) and not routine.is_view and not routine.only_changes)
-    require(changed._data is not None)
+    require(changed._data is not None and routine.run is None)
     require_may_change(changed, required != 0)
     out = computed(words, routine, operands)
     if required != 0:

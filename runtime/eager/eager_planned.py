@@ -6,7 +6,7 @@ import numpy as np
 
 from ...compiler.eager_kernels import looks_at
 from ..code import kernels
-from ..programs.evaluate import contiguous
+from ..programs.evaluate import contiguous, takes_long
 from .eager_loops import spread
 from .eager_steps import MOST_HALVES, MOST_ROUNDS_OF_FEW, MOST_WRITTEN, Builder, NoSteps
 from .eager_words import MOST_GIVEN, WRITEABLE
@@ -31,6 +31,17 @@ def steps_of(plan, layouts, kind=Builder):
     if any(builder.values[k] is None for k in range(builder.n_given)):
         raise NoSteps("an operand of another type than float32, float64, int64, int32 and bool")
     return builder, found
+
+
+def is_numpys(plan):
+    """Whether NumPy computes it, or a part of it, and is done soon, so that there will be no program either: functions
+    of its library, and complex numbers."""
+    ops = [plan.op] if plan.program is None else [op for op, *_ in plan.program.notes.values()]
+    if plan.shows is not None or plan.op.change is not None or plan.op.kind in ("view", "source"):
+        return False
+    is_library = any(op.kind == "library" for op in ops) or any(m.dtype.is_complex for m in (*plan.metas, plan.meta))
+    shapes = [m.shape for m in plan.metas]
+    return is_library and not any(takes_long(op, shapes) for op in ops)
 
 
 def changes_of(plan, layouts):

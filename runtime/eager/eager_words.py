@@ -48,7 +48,7 @@ MOST_SIZES, MOST_VALUES = 16, 512  # that such a one finds in operands and attri
 ADD, MULTIPLY, ADD_NUMBER, MULTIPLY_NUMBER, DIVIDE_NUMBER = range(5)
 LESS, LESS_OR_EQUAL, EQUAL = range(3)
 HASH_MASK = (1 << 40) - 1
-MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 96, 40, 16
+MOST_SLOTS, MOST_OPERANDS, MOST_GIVEN = 1088, 1024, 16
 MOST_TOLD_APART = 6  # operands, of which every one may require gradients or not; of more all or none do
 MIXED = 2  # the place of a row that is never known: some of many require gradients
 MOST_LOOPS, MOST_TABLE = 8, 2 * MOST_GIVEN + 2
@@ -245,7 +245,8 @@ class Routine(Struct):
 
     Of large operands, and where there are no steps, a program may do all: `head` is how its table begins, `arrays` are
     the operands that follow before the result, `as_numbers` those that are its numbers, all of them integers if
-    has_wholes. A large result is one of the `kept`, if there are any, that nobody else holds.
+    has_wholes. A large result is one of the `kept`, if there are any, that nobody else holds. run: what gives the
+    result's array for the operands' where NumPy computes it, else None.
 
     changes: the steps that write the result over the first operand, if has_changes; overwrites: whether the program may
     do that. only_changes: whether there is nothing else. is_sure: whether nothing can make the call Python's any more
@@ -275,6 +276,7 @@ class Routine(Struct):
     as_numbers: Rows(I64)
     has_wholes: Bool
     kept: Object
+    run: Object
     has_changes: Bool
     only_changes: Bool
     overwrites: Bool

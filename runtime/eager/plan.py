@@ -64,7 +64,8 @@ class Plan:
         self.op, self.metas, self.meta, self.attributes = op, metas, meta, attributes
         self.default_dtype = default_dtype
         self.run = self.shows = self.program = self.native = self.steps = None
-        self.left, self.has_waited = CALLS_BEFORE_NATIVE, False
+        # Of hundreds of operands, telling native code takes a tenth of a second.
+        self.left, self.has_waited = CALLS_BEFORE_NATIVE + len(arrays) // 8, False
         self.recordings = {}
         self.is_floating = meta.dtype.is_differentiable
 

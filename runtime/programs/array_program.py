@@ -117,6 +117,11 @@ class Recorder:
         self.rest.append(value)
         return self.n_inputs + len(self.rest) - 1
 
+    def is_view(self, number):
+        """Whether what a step makes shows memory of another value."""
+        op = self.notes[number][0] if number in self.notes else None
+        return op is not None and (op.kind == "view" or "view" in op.extra)
+
     def program(self, results, rule, fewest=None):
         return ArrayProgram(self, results, rule, self.fewest() if fewest is None else fewest)
 
@@ -150,7 +155,9 @@ class ArrayProgram:
         if rule is not None:
             new = tuple(r for r in results if r is not None and r >= recorder.n_inputs)
             read = sorted({k for _, take, _ in needed for k in take if k < recorder.n_inputs})
-            found = fused.Fused(rule, new, read, recorder.sizes, fewest, len(needed))
+            # Views are made in no time.
+            n_steps = sum(not recorder.is_view(into) for _, _, into in needed)
+            found = fused.Fused(rule, new, read, recorder.sizes, fewest, n_steps)
             self.fused = found if found.worth else None
 
     def run(self, inputs):

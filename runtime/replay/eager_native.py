@@ -13,12 +13,10 @@ from math import prod
 
 import numpy as np
 
-from ...compiler.dtypes import ALL, bfloat16, float32, float64
-from ...compiler.ops.arithmetic import add
 from ...compiler.ops.source import full
 from ...compiler.ops.table import Op
 from ...compiler.translate.kinds import offset_of, struct_bytes
-from ..code import jit, kernels, translated
+from ..code import jit, translated
 from ..code.packing import Packed
 from ..eager import (
     eager_backward,
@@ -32,12 +30,10 @@ from ..eager import (
     eager_zeros,
     engine,
     gate,
-    node,
-    parts,
     reach,
     update,
 )
-from ..eager.eager_planned import changes_of, steps_of, view_of
+from ..eager.eager_planned import changes_of, is_numpys, steps_of, view_of
 from ..eager.eager_rules import update_of
 from ..eager.eager_steps import MOST_ELEMENTS, NoSteps
 from ..eager.eager_words import (
@@ -55,9 +51,8 @@ from ..eager.eager_words import (
     this_thread,
 )
 from ..eager.open_nodes import ATTEMPTS_BEFORE_REFUSAL
-from ..programs.large import new_result, some_results
+from ..programs.large import some_results
 from ..state import marks
-from ..state.aligned import Memory
 from ..state.exposure import set_native_show
 from ..state.marks import calls as own_calls
 from ..state.modes import state
@@ -75,6 +70,7 @@ from . import (
 )
 from .eager_derivatives import NativeDerivative
 from .eager_facts import operand, row, tried, view
+from .eager_first_words import first_words
 from .eager_hash import hash_of_plan
 from .eager_programs import facts_of, is_by_element, program_of, program_of_few
 from .object_layout import layout_of_objects, places_of
@@ -138,7 +134,7 @@ def _install():
     code = translated.load(*part(layout))
     address = code.struct_address("weft.runtime.eager.eager_call:WORDS")
     words = (ctypes.c_int64 * (struct_bytes(Words) // 8)).from_address(address)
-    packed = Packed(_first_words(address, ctypes.addressof(replay) + 8 * native_words.ACTIVE))
+    packed = Packed(first_words(address, ctypes.addressof(replay) + 8 * native_words.ACTIVE))
     plans = offset_of(Words, "plans") // 8
     packed.words[plans : plans + N_PLANS] = _nothing().address
     first = offset_of(Words, "open") // 8
@@ -168,68 +164,6 @@ def _install():
 def _builtin(name, address, words):
     """A function that has the words for `self`."""
     return native.builtin(native.definition_of(name, address), np.ctypeslib.as_array(words))
-
-
-def _first_words(address, replaying):
-    return Words(
-        slow_sweep=engine.sweep_in_python,
-        slow_reach=reach.reach_in_python,
-        slow_update=eager_updates.not_updated,
-        slow_inplace=eager_inplace.not_changed,
-        slow_apply=eager_call.not_called,
-        slow_zero=eager_inplace.not_changed,
-        slow_lend=eager_lent.not_lent,
-        slow_show=eager_lent.not_lent,
-        slow_zeros=eager_zeros.not_made,
-        slow_equal=eager_equal.not_compared,
-        slow_data=native_values.data_in_python(),
-        replaying=replaying,
-        replay=native.address_of("call_op"),
-        grad_enabled=type(state).grad_enabled,
-        default_dtype=type(state).default_dtype,
-        late_kind=None,
-        run_late=None,
-        run_function=engine.run_function,
-        known_part=parts.known_part,
-        new_result=new_result,
-        zero=0,
-        minus_one=-1,
-        true=True,
-        false=False,
-        sequence=node._sequence,
-        no_edges=(),
-        array_class=np.ndarray,
-        memory_class=Memory,
-        byte=np.dtype(np.uint8),
-        new_array=native._new_array_address(),
-        new_view=native._new_array_address(),
-        set_base=_address_in_numpy(282),
-        copy_into=_address_in_numpy(50),
-        float32=float32.numpy,
-        float64=float64.numpy,
-        bfloat16=bfloat16.numpy,
-        types=tuple(dtype.numpy for dtype in ALL),
-        item_bytes=[dtype.size_bytes for dtype in ALL],
-        is_whole=[int(dtype.category < 2) for dtype in ALL],
-        add_float32=kernels.elementwise_address(add, (float32, float32), {}, ()),
-        add_float64=kernels.elementwise_address(add, (float64, float64), {}, ()),
-        numbers_at=address + offset_of(Words, "numbers"),
-        wholes_at=address + offset_of(Words, "wholes"),
-        plans=(),
-        open=(),
-        seen=(),
-        n_seen=(),
-    )
-
-
-def _address_in_numpy(place):
-    """What has a place in NumPy's table, where native.py finds what makes arrays: 50 is PyArray_CopyInto, 282
-    PyArray_SetBaseObject."""
-    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-        ("PyCapsule_GetPointer", ctypes.pythonapi)
-    )
-    core = getattr(np, "_core", None) or np.core  # NumPy 1 has no _core
-    return (ctypes.c_size_t * (place + 1)).from_address(get(core.multiarray._ARRAY_API, None))[place]
 
 
 @functools.cache
@@ -291,12 +225,14 @@ class _Native:
             facts = facts_of(self.program, plan.meta, words_address() + offset_of(Words, "numbers"))
         elif shown is None:
             (self.builder, (steps, fixed)), refusal = tried(steps_of, plan, layouts)
+            if refusal is not None and is_numpys(plan):
+                facts, refusal = {"run": self._holding(plan.run)}, None
         if shown is None:
-            facts |= self._changes(plan, layouts, refusal)
+            facts |= self._changes(plan, layouts, refusal) if "run" not in facts else {}
             if self.builder is not None and prod(plan.meta.shape) >= MOST_ELEMENTS:
                 facts["kept"] = some_results(plan.meta.shape, plan.meta.dtype.numpy)
             # What looks at indices may find one that is Python's business.
-            is_sure = all(s.kind != LIMITS for s in steps)
+            is_sure = all(s.kind != LIMITS for s in steps) and "run" not in facts
             facts["is_for_all"] = plan.op is full
             facts["is_sure"] = is_sure and refusal is None and plan.op.kind in ("elementwise", "source", "movement")
         # An element of a result that is computed of the same elements only.
@@ -323,6 +259,17 @@ class _Native:
             **facts,
         )
         self.shape, self.packed, self.rows = shape, Packed(routine), {}
+
+    def _holding(self, run):
+        """The function, after which native code can go on with what it has begun: other threads may have taken it out
+        of the table meanwhile."""
+
+        def run_and_hold(*arrays):
+            made = run(*arrays)
+            _retired.append(self)
+            return made
+
+        return run_and_hold
 
     def _changes(self, plan, layouts, refusal):
         """What is known of writing the result over the first operand. If that is refused too, so is the plan."""
