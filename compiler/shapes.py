@@ -69,6 +69,11 @@ def whole_number(function, argument, given):
     return index(given)
 
 
+def is_whole(given):
+    """Whether it is one whole number: an int, one of NumPy's, a tensor without dimensions. Lists of them are not."""
+    return given.__class__ is int or hasattr(given, "__index__") and not getattr(given, "ndim", 0)
+
+
 def normalize_axes(name, axes, ndim):
     """A sorted tuple of axes; None or () means all of them."""
     if axes is None:

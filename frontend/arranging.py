@@ -12,7 +12,7 @@ from .compiler.ops import view
 from .compiler.ops.strided import strided
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes as broadcast
-from .compiler.shapes import normalize_axis
+from .compiler.shapes import is_whole, normalize_axis
 from .composed import meshgrid
 from .creation import zeros
 from .functions import to_dtype
@@ -105,7 +105,7 @@ def rot90(input, k=1, dims=(0, 1)):
 # --- shapes -----------------------------------------------------------------------------------------------------------
 def broadcast_shapes(*shapes):
     """The shape that tensors of these shapes broadcast to."""
-    shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
+    shapes = [(s,) if is_whole(s) else tuple(s) for s in shapes]
     if any(d < 0 for s in shapes for d in s):
         raise RuntimeError(f"broadcast_shapes: Trying to create tensor with negative dimension: {shapes}")
     return Size(broadcast("broadcast_shapes", shapes) if shapes else ())
@@ -225,8 +225,8 @@ def tensor_split(input, indices_or_sections, dim=0):
     if isinstance(indices_or_sections, Tensor):
         _check_split_tensor(indices_or_sections)
         indices_or_sections = indices_or_sections.tolist()
-    if isinstance(indices_or_sections, int):
-        count = indices_or_sections
+    if is_whole(indices_or_sections):
+        count = int(indices_or_sections)
         if count <= 0:
             raise RuntimeError(f"number of sections must be larger than 0, got {count}")
         return split(input, [size // count + (k < size % count) for k in range(count)], axis)
@@ -251,7 +251,7 @@ def _directed_split(name, least, axis_of):
             )
         axis = axis_of(input)
         parts = indices_or_sections
-        if isinstance(parts, int) and (parts <= 0 or input.shape[axis] % parts):
+        if is_whole(parts) and (parts <= 0 or input.shape[axis] % parts):
             raise RuntimeError(
                 f"{name} attempted to split along dimension {axis}, but the size of the dimension "
                 f"{input.shape[axis]} is not divisible by the split_size {parts}!"
@@ -371,7 +371,7 @@ def _elements_at(input):
 
 def unravel_index(indices, shape):
     """The coordinates, in a tensor of the shape, of positions in its flattened form: one tensor per dimension."""
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    shape = (shape,) if is_whole(shape) else tuple(shape)
     if indices.dtype.category != 1:
         raise ValueError(f"expected 'indices' to be integer dtype, but got {indices.dtype.name}")
     parts, indices = [], to_dtype(indices, dtypes.int64)

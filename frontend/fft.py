@@ -14,7 +14,7 @@ from .casting import in_wide
 from .compiler.dtypes import dtype_of
 from .compiler.ops import fourier
 from .compiler.ops.table import OpError
-from .compiler.shapes import normalize_axis
+from .compiler.shapes import is_whole, normalize_axis, whole_number
 from .functions import to_dtype
 from .kinds import put_doors
 from .out import take_out
@@ -45,20 +45,20 @@ def _checked(name, input, real):
 def _places(name, input, s, dim):
     """(axes, the sizes of the signals along them or None where they stay)."""
     if s is not None:
-        s = (s,) if isinstance(s, int) else tuple(s)
+        s = (s,) if is_whole(s) else tuple(s)
     if dim is None:
         if s is not None and len(s) > input.ndim:
             raise OpError(
                 f"fft.{name}: Got shape with {len(s)} values but input tensor only has {input.ndim} dimensions"
             )
         dim = range(input.ndim) if s is None else range(input.ndim - len(s), input.ndim)
-    dim = (dim,) if isinstance(dim, int) else tuple(dim)
+    dim = (dim,) if is_whole(dim) else tuple(dim)
     axes = tuple(normalize_axis(f"fft.{name}", d, input.ndim) for d in dim)
     if len(set(axes)) != len(axes):
         raise OpError(f"fft.{name}: FFT dims must be unique, got {dim}")
     if s is not None and len(s) != len(axes):
         raise OpError(f"fft.{name}: When given, dim and shape arguments must have the same length, got {dim} and {s}")
-    sizes = (None,) * len(axes) if s is None else tuple(None if n == -1 else n for n in s)
+    sizes = (None,) * len(axes) if s is None else tuple(None if n == -1 else whole_number(name, "n", n) for n in s)
     for axis, size in zip(axes, sizes):
         size = input.shape[axis] if size is None else size
         if size < 1:
@@ -161,17 +161,19 @@ def _frequencies(name, values, n, d, dtype, requires_grad, placement):
 
 def fftfreq(n, d=1.0, *, dtype=None, requires_grad=False, **placement):
     """The frequencies of fft's results: 0, 1, ..., -2, -1 over n d."""
+    n = whole_number("fftfreq", "n", n)
     values = np.concatenate([np.arange((n + 1) // 2), np.arange(-(n // 2), 0)])
     return _frequencies("fftfreq", values, n, d, dtype, requires_grad, placement)
 
 
 def rfftfreq(n, d=1.0, *, dtype=None, requires_grad=False, **placement):
     """The frequencies of rfft's results: 0, 1, ..., n / 2 over n d."""
+    n = whole_number("rfftfreq", "n", n)
     return _frequencies("rfftfreq", np.arange(n // 2 + 1), n, d, dtype, requires_grad, placement)
 
 
 def _axes_to_shift(input, dim):
-    return list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    return list(range(input.ndim)) if dim is None else [dim] if is_whole(dim) else list(dim)
 
 
 def fftshift(input, dim=None):

@@ -8,6 +8,7 @@ from .compiler.ops import comparison, source, spelling, view
 from .compiler.ops.table import OpError
 from .creation import as_tensor, plain
 from .kinds import answering, door
+from .numpy_words import understanding
 from .operands import operand
 from .runtime.eager.gate import apply_inplace, check_fits
 from .runtime.state import random
@@ -34,13 +35,20 @@ def inplace_form(function):
             op, operands, attributes = found
             return apply_inplace(op, self, (self, *operands), attributes)
         # The derivative means the value before the change.
-        old = view.clone(self) if self._requires_grad and state.grad_enabled else self
+        is_recorded = state.grad_enabled and (self._requires_grad or _require_grad((*args, *kwargs.values())))
+        old = view.clone(self) if is_recorded else self
         return written(function.__name__, self, function(old, *args, **kwargs))
 
     method.__name__ = f"{function.__name__}_"
     method.__doc__ = f"{function.__name__}, in place."
     method.__wrapped__ = function  # whose signature it has
     return method
+
+
+def _require_grad(given):
+    """Whether an argument does, or something in one that is a list."""
+    tensors = (x for part in given for x in (part if type(part) in (list, tuple) else (part,)))
+    return any(isinstance(x, Tensor) and x._requires_grad for x in tensors)
 
 
 def _says_its_change(function):
@@ -119,7 +127,11 @@ def attach(modules):
     for module in modules:
         for name in vars(module).get("INPLACE", ()):
             if not hasattr(Tensor, f"{name}_"):
-                setattr(Tensor, f"{name}_", door(f"{name}_", inplace_form(answering(getattr(module, name)))))
+                setattr(
+                    Tensor,
+                    f"{name}_",
+                    door(f"{name}_", inplace_form(answering(understanding(name, getattr(module, name))))),
+                )
 
 
 def with_multiple(op, scaled, target, other, alpha):

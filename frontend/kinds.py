@@ -21,7 +21,7 @@ from types import FunctionType
 import numpy as np
 
 from .compiler.dtypes import DType
-from .numpy_words import WORDS
+from .numpy_words import WORDS, understanding
 from .operands import not_a_tensor
 from .placement import layout, memory_format
 from .runtime.state import marks
@@ -118,7 +118,8 @@ def _named_like(door, function):
 def put_doors(path, names, to):
     """Give the functions of these names, in a module's names, their doors."""
     for name in to:
-        names[name] = door_of(f"{path}.{name}".lstrip("."), names[name])
+        full = f"{path}.{name}"
+        names[name] = door_of(full.lstrip("."), understanding(full, names[name]))
 
 
 def door_of(name, value):

@@ -70,7 +70,7 @@ def _methods(module, family):
 
 def _method(module, name, is_in_place):
     if is_in_place:
-        return door(name, inplace_form(answering(getattr(module, name[:-1]))))
+        return door(name, inplace_form(answering(understanding(name[:-1], getattr(module, name[:-1])))))
     return door_of(name, understanding(name, getattr(module, name)))
 
 

@@ -205,7 +205,8 @@ def _attach_inplace():
     Tensor.copy_, Tensor.fill_ = _copy_, _fill_
     Tensor.zero_ = _zero_
     Tensor.square_ = lambda self: _pow_(self, 2)
-    Tensor.uniform_, Tensor.normal_, Tensor.clamp_ = answering(_uniform_), answering(_normal_), _clamp_
+    Tensor.uniform_ = answering(understanding("uniform_", _uniform_))
+    Tensor.normal_, Tensor.clamp_ = answering(_normal_), _clamp_
     Tensor.pow_ = _pow_
     Tensor.clamp_min_ = lambda self, min: _clamp_(self, min=min)
     Tensor.clamp_max_ = lambda self, max: _clamp_(self, max=max)

@@ -5,7 +5,7 @@ import math
 from .compiler.dtypes import dtype_of, float32, float64
 from .compiler.ops import decompositions, statistics
 from .compiler.ops.table import OpError
-from .compiler.shapes import normalize_axes, normalize_axis
+from .compiler.shapes import is_whole, normalize_axes, normalize_axis
 from .functions import to_dtype
 from .operands import flag
 from .reducing import amax, amin, sum
@@ -30,7 +30,7 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     if isinstance(ord, str):
         raise TypeError(f"linalg.vector_norm(): argument 'ord' must be Number, not str: {ord!r}")
     if not x.numel() and (ord < 0 or ord == math.inf):
-        axes = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+        axes = range(x.ndim) if dim is None else [dim] if is_whole(dim) else dim
         if any(x.shape[d] == 0 for d in axes) or not x.ndim:
             raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty dimension: {x.shape}")
     return _vector_norm(x, ord, dim, keepdim)
@@ -44,7 +44,7 @@ def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     A = _converted("linalg.matrix_norm", A, dtype)
     if A.ndim < 2:
         raise OpError(f"linalg.matrix_norm: The input tensor A must have at least 2 dimensions, got shape {A.shape}")
-    if isinstance(dim, int) or len(dim) != 2:
+    if is_whole(dim) or len(dim) != 2:
         raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {dim}")
     if ord not in _ORDERS:
         raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
@@ -81,7 +81,7 @@ def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
         raise RuntimeError(
             f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {A.ndim}D."
         )
-    pair = not isinstance(dim, int) and dim is not None and len(dim) == 2
+    pair = dim is not None and not is_whole(dim) and len(dim) == 2
     if (A.ndim == 2 if dim is None else pair) and (ord is not None or dim is None):
         return matrix_norm(A, "fro" if ord is None else ord, dim or (-2, -1), keepdim, dtype=dtype)
     if isinstance(ord, str):

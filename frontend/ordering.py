@@ -76,7 +76,7 @@ def _picked(made, input, index, axis, keepdim):
 def kthvalue(input, k, dim=-1, keepdim=False):
     """(values, indices) of the k-th smallest element along dim, counted from 1."""
     axis = normalize_axis("kthvalue", dim, input.ndim)
-    size = input.shape[axis] if input.ndim else 1
+    size, k = input.shape[axis] if input.ndim else 1, whole_number("kthvalue", "k", k)
     if input.ndim and not size:
         raise IndexError(f"kthvalue(): Expected reduction dim {dim} to have non-zero size.")
     if not 1 <= k <= size:
@@ -241,6 +241,7 @@ def bincount(input, weights=None, minlength=0):
 
 def histc(input, bins=100, min=0, max=0):
     """Counts of the elements in equal bins from min to max (of the extremes, if both are equal)."""
+    bins = whole_number("histc", "bins", bins)
     edges = _histogram_range("histc", input, bins, min, max)
     values = _values(input)
     return wrap(convert(_binned(values, bins, *edges), input.dtype))

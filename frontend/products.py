@@ -12,7 +12,7 @@ from .compiler.later import later
 from .compiler.ops import contraction, view
 from .compiler.ops.complex_numbers import conjugate
 from .compiler.ops.table import OpError
-from .compiler.shapes import broadcast_shapes, normalize_axis
+from .compiler.shapes import broadcast_shapes, is_whole, normalize_axis
 from .creation import zeros
 from .functions import clamp_min, matmul, mm, operand, outer, require_tensors, to_dtype
 from .reducing import amax, mean, norm, sum
@@ -196,7 +196,8 @@ def tensordot(a, b, dims=2):
     """Sums of products over the last `dims` dimensions of a and the first of b, or over the lists (of a, of b)."""
     if isinstance(dims, Tensor):
         dims = dims.tolist()
-    if isinstance(dims, int):
+    if is_whole(dims):
+        dims = int(dims)
         if dims < 0:
             raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
         if dims > min(a.ndim, b.ndim):

@@ -10,6 +10,7 @@ from .arranging import as_strided
 from .compiler.later import later
 from .creation import empty
 from .kinds import door_of
+from .numpy_words import understanding
 from .runtime.eager.gate import LEAF_IN_PLACE
 from .runtime.state.modes import is_grad_enabled, no_grad, step_out
 from .runtime.state.tensor import Tensor
@@ -114,4 +115,4 @@ def attach():
         setattr(Tensor, f"{name}_", _in_place(getattr(shaping, name)))
     Tensor.set_, Tensor.as_strided_ = door_of("set_", set_), door_of("as_strided_", as_strided_)
     Tensor.resize_, Tensor.resize_as_ = resize_, door_of("resize_as_", resize_as_)
-    Tensor.swapaxes_ = Tensor.swapdims_ = Tensor.transpose_
+    Tensor.swapaxes_, Tensor.swapdims_ = understanding("swapaxes_", Tensor.transpose_), Tensor.transpose_

@@ -8,7 +8,15 @@ from .compiler import dtypes
 from .compiler.ops import comparison, spelling, view
 from .compiler.ops.reinterpreted import reinterpreted
 from .compiler.ops.table import OpError
-from .compiler.shapes import broadcast_shapes, infer_reshape, normalize_axes, normalize_axis, shape_given, whole_number
+from .compiler.shapes import (
+    broadcast_shapes,
+    infer_reshape,
+    is_whole,
+    normalize_axes,
+    normalize_axis,
+    shape_given,
+    whole_number,
+)
 from .operands import tensor_of
 from .runtime.state.tensor import Tensor, shape_of
 
@@ -139,6 +147,9 @@ def unsqueeze(input, dim=None, *, axis=None):
 def flatten(input, start_dim=0, end_dim=-1):
     if input.__class__ is not Tensor:
         tensor_of("flatten", input)
+    if start_dim.__class__ is not int or end_dim.__class__ is not int:
+        # What is remembered by it must not be a tensor, which may have another number next time.
+        start_dim, end_dim = (whole_number("flatten", "dim", d) for d in (start_dim, end_dim))
     target = _flattened(tuple(shape_of(input)), start_dim, end_dim)
     return input if target is None else view.reshape(input, shape=target)
 
@@ -279,7 +290,7 @@ def narrow(input, dim, start, length):
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     axis = normalize_axis("narrow", dim, len(sizes))
     size = sizes[axis]
-    if hasattr(start, "dtype") and (start.ndim or start.dtype.category != 1):
+    if isinstance(start, Tensor) and (start.ndim or start.dtype.category != 1):
         raise RuntimeError(f"narrow: start must be an 0-dim integral Tensor, got {start.dtype.name}{start.shape}")
     length = whole_number("narrow", "length", length)
     if length < 0:
@@ -301,14 +312,14 @@ def split(input=None, split_size=None, dim=0, *, split_size_or_sections=None, te
     shape = shape_of(input)
     axis = normalize_axis("split", dim, len(shape))
     size, of = shape[axis], "SplitWithSizes"
-    if isinstance(split_size, int) or getattr(split_size, "ndim", None) == 0:
+    if is_whole(split_size):
         of = "Split"
         step = whole_number("split", "split_size", split_size)
         if step <= 0:
             raise RuntimeError(f"split expects split_size be positive, but got split_size={step}")
         specs = _even_parts(shape, axis, step)
     else:
-        sections = list(split_size)
+        sections = [whole_number("split", "split_sizes", n) for n in split_size]
         if builtins.sum(sections) != size:
             raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size}, but got {sections}")
         specs = _parts(shape, axis, sections)

@@ -7,6 +7,7 @@ from .compiler.ops.comparison import isinf as _isinf
 from .composed import logit as logit
 from .functions import round as round
 from .functions import where as _where
+from .numpy_words import understanding as _understanding
 from .out import take_out
 from .pointwise import mvlgamma
 from .pointwise import polygamma as polygamma
@@ -17,7 +18,7 @@ from .reducing import softmax as softmax
 from .reference import document
 from .spelled import special_forms as _special_forms
 
-globals().update(_special_forms())
+globals().update({name: _understanding(f"special.{name}", form) for name, form in _special_forms().items()})
 __getattr__, __dir__ = of_module(__name__)
 multigammaln = mvlgamma
 

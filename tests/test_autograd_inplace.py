@@ -152,3 +152,28 @@ def test_program(function, expected):
 def test_program_in_torch(function, expected):
     torch = pytest.importorskip("torch")
     assert plain(function(torch)) == expected
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ["atan2_", "xlogy_", "true_divide_", "divide_", "hypot_", "ldexp_"])
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_what_changes_may_be_needed_for_the_gradient_of_an_argument(name, kind):
+    torch = pytest.importorskip("torch")
+
+    def run(library, changed):
+        x, w = library.tensor([1.0, 2.0, 3.0]), library.tensor([2.0, 3.0, 4.0], requires_grad=True)
+        y = changed(x.to(getattr(library, kind)), w)
+        y.sum().backward()
+        return [a.detach().numpy() for a in (y, w.grad)]
+
+    def changed(x, w):
+        y = x.clone()
+        getattr(y, name)(w)
+        return y
+
+    eager = run(weft, changed)
+    for a, b in zip(eager, run(torch, changed)):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+    compiled = weft.compile(changed)
+    for _ in range(3):
+        assert [a.tobytes() for a in run(weft, compiled)] == [a.tobytes() for a in eager]

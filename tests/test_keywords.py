@@ -1,5 +1,6 @@
 """Keywords that do what they say: out=, generator=, the older ones of losses; and gradient modes as classes."""
 
+import contextlib
 import pickle
 
 import numpy as np
@@ -323,6 +324,11 @@ WORDS = """
 cumsum(x, axis=0) ; cumprod(x, axis=1) ; x.cumsum(axis=0) ; sort(x, axis=0)[0] ; x.argsort(axis=1)
 topk(x, 1, axis=0)[0] ; median(x, axis=0, keepdims=True)[0] ; var_mean(x, axis=1, keepdims=True)[0]
 x.quantile(0.5, axis=1, keepdims=True) ; diff(x, axis=0) ; x.unbind(axis=1)[0] ; x.logsumexp(axis=1, keepdims=True)
+fft.fft(x, axis=0).abs() ; fft.rfft2(x, axis=(0, 1)).abs() ; fft.fftshift(x, axis=0) ; linalg.norm(x, axis=1)
+linalg.vector_norm(x, axis=0, keepdims=True) ; linalg.vecdot(x, x, axis=0) ; x.cumsum_(axis=0) ; x.cumprod_(axis=1)
+cross(e, e.flip(1), axis=1) ; linalg.norm(input=x) ; det(input=x) ; matrix_power(input=x, n=3)
+special.chebyshev_polynomial_t(x, n=3) ; special.laguerre_polynomial_l(x, n=2) ; x.swapaxes_(axis0=0, axis1=1)
+x.uniform_(2.0, to=2.0) ; x.uniform_(**{"from": 1.0, "to": 1.0}) ; x.random_(**{"from": 1, "to": 2})
 repeat_interleave(x, 2, axis=1) ; gather(x, axis=1, index=i) ; cumsum(input=x, axis=0, out=o) ; nansum(x, axis=0)
 chunk(x, 2, axis=1)[0]
 """
@@ -335,7 +341,7 @@ def test_axis_and_keepdims_are_understood(call):
 
     def found(lib):
         x = lib.tensor([[0.5, -1.0], [2.0, 3.0]])
-        names = {"x": x, "i": lib.tensor([[0], [1]]), "o": lib.zeros(2, 2)}
+        names = {"x": x, "i": lib.tensor([[0], [1]]), "o": lib.zeros(2, 2), "e": lib.eye(3)}
         return eval(call if call.startswith("x.") else f"lib.{call}", {"lib": lib, **names})
 
     np.testing.assert_allclose(np.asarray(found(weft)), found(torch).numpy(), rtol=1e-6)
@@ -347,3 +353,44 @@ def test_the_same_word_twice_is_an_error():
     with pytest.warns(FutureWarning, match="only_inputs"):
         x = weft.ones(1, requires_grad=True)
         weft.autograd.grad(x * 2, x, only_inputs=False)
+
+
+# --- whole numbers of other kinds -------------------------------------------------------------------------------------
+WHOLE = """
+eye(n) ; zeros(n, 1) ; ones((1, n)) ; arange(n) ; x.reshape(n, -1) ; x[:n] ; x.narrow(0, n - 1, n - 1) ; x.select(1, n)
+x.flatten(n) ; x.flatten(n - 2, n) ; x.roll(n, n)
+x.split(n, -1) ; x.split([n, n], -1) ; x.split((n - 1, n - 1, n), -1) ; x.split([n, 1, 1], 2) ; x.tensor_split(n)
+x.tensor_split([n - 1, n], 2) ; x.chunk(n, -1) ; x.unfold(2, n, 1) ; x.topk(n)[0] ; x.kthvalue(n)[0] ; x.sum(n)
+F.avg_pool1d(x, n) ; F.max_pool2d(x, n) ; F.adaptive_avg_pool1d(x, n) ; F.adaptive_max_pool2d(x, (n, 1))
+F.conv1d(x, lib.ones(1, 3, 2), padding=n, stride=n) ; F.pad(x, (n, n)) ; F.interpolate(x, n) ; F.one_hot(i, n)
+F.lp_pool1d(x, 2.0, n) ; fft.fft(x, n).abs() ; fft.fft2(x, (n, n)).abs() ; fft.fftshift(x, n) ; fft.fftfreq(n)
+nn.LayerNorm((3, 2 * n))(x) ; nn.ZeroPad2d(n)(x) ; nn.MaxPool1d(n)(x) ; histc(x, n) ; linalg.norm(x, dim=n) ; x.tril(n)
+tensordot(x, x.permute(1, 2, 0), n) ; unravel_index(i, (n, n))[0] ; linalg.matrix_power(x[0, :n, :n], n) ; diff(x, n)
+combinations(x[0, 0], n) ; broadcast_shapes((n,), (1, n))
+"""
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("kind", ["NumPy's", "tensor"])
+@pytest.mark.parametrize("call", [c.strip() for c in WHOLE.replace("\n", ";").split(";") if c.strip()])
+def test_whole_numbers_may_be_numpys_or_tensors(call, kind):
+    torch = pytest.importorskip("torch")
+
+    def found(lib, n):
+        names = {"n": n, "x": lib.arange(24.0).reshape(2, 3, 4), "i": lib.tensor([0, 1])}
+        names["F"], path = lib.nn.functional, call if call[:2] in ("x.", "x[", "F.") else f"lib.{call}"
+        made = eval(path, {"lib": lib, **names})
+        assert n == 2  # nor has a list of such numbers been changed
+        return made if isinstance(made, (list, tuple)) else [made.detach()]
+
+    number = np.int64(2) if kind == "NumPy's" else weft.tensor(1)
+    if kind == "tensor":
+        # A call with the same tensor, which had another number then.
+        with contextlib.suppress(Exception):
+            found(weft, number)
+        number.fill_(2)
+    ours, theirs = found(weft, number), found(torch, 2)
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs):
+        assert np.shape(a) == np.shape(b)
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)

@@ -6,6 +6,7 @@ from ..casting import lowered
 from ..compiler.ops import convolution as ops
 from ..compiler.ops import view
 from ..compiler.ops.table import OpError
+from ..compiler.shapes import is_whole
 from ..complex_numbers import complex as complex_of
 from ..creation import empty
 from ..runtime.state.marks import pure
@@ -20,7 +21,7 @@ from .tuples import _ntuple, _reverse_repeat_tuple
 # --- functions --------------------------------------------------------------------------------------------------------
 def _numbers(name, value, rank):
     """One number for each dimension."""
-    numbers = (value,) * rank if isinstance(value, int) else tuple(int(n) for n in value)
+    numbers = (int(value),) * rank if is_whole(value) else tuple(int(n) for n in value)
     numbers = numbers * rank if len(numbers) == 1 else numbers
     if len(numbers) != rank:
         raise OpError(

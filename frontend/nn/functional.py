@@ -24,7 +24,7 @@ from ..compiler.ops import (
 from ..compiler.ops import normalization as normalization_ops
 from ..compiler.ops import reduction as reductions
 from ..compiler.ops.table import OpError
-from ..compiler.shapes import normalize_axes, normalize_axis
+from ..compiler.shapes import is_whole, normalize_axes, normalize_axis
 from ..half_floats import in_float32
 from ..limits import finfo
 from ..operands import alike, tensor_of
@@ -305,7 +305,7 @@ def one_hot(input, num_classes=-1):
 
 # --- normalisation and distance -------------------------------------------------------------------------------------
 def _normalized(name, shape):
-    if isinstance(shape, int):
+    if is_whole(shape):
         raise TypeError(f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not int: [{shape}]")
     return tuple(shape)
 

@@ -1,6 +1,7 @@
 """Layers that give their input mean 0 and variance 1, over features or over the batch."""
 
 from ..compiler.ops.table import OpError
+from ..compiler.shapes import is_whole
 from ..creation import full, ones, zeros
 from ..runtime.state.device import require_cpu
 from ..runtime.state.marks import pure
@@ -11,12 +12,16 @@ from .module import Module
 from .parameter import Parameter
 
 
+def _shape_of_elements(given):
+    return (int(given),) if is_whole(given) else tuple(int(n) for n in given)
+
+
 class LayerNorm(Module):
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions (Ba et al., arXiv 1607.06450)."""
 
     def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None, dtype=None):
         super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = _shape_of_elements(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         weighted = Parameter(ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None
         self.register_parameter("weight", weighted)
@@ -48,7 +53,7 @@ class RMSNorm(Module):
 
     def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None):
         super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = _shape_of_elements(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         weighted = Parameter(ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None
         self.register_parameter("weight", weighted)

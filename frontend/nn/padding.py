@@ -5,6 +5,7 @@ import numpy as np
 from ..compiler.later import later
 from ..compiler.ops import windows
 from ..compiler.ops.table import OpError
+from ..compiler.shapes import is_whole
 from ..creation import plain
 from ..runtime.state.tensor import tensor_of
 from .module import Module
@@ -18,7 +19,7 @@ def pad(input, pad, mode="constant", value=None):
     mode "constant" adds `value` (0), "reflect" mirrors without the edge, "replicate" repeats the edge, "circular" goes
     around. Negative numbers cut.
     """
-    if isinstance(pad, int):
+    if is_whole(pad):
         raise TypeError(
             "pad(): argument 'pad' (position 2) must be tuple of ints, not int: before and after the last dimension, "
             f"as in ({pad}, {pad}), then the one before it"
@@ -113,7 +114,7 @@ class _Padding(Module):
 
     def __init__(self, padding):
         super().__init__()
-        self.padding = (padding,) * (2 * self.rank) if isinstance(padding, int) else tuple(padding)
+        self.padding = (int(padding),) * (2 * self.rank) if is_whole(padding) else tuple(padding)
 
     def forward(self, input):
         return pad(input, self.padding, self.mode)

@@ -11,6 +11,7 @@ from ..compiler.ops import pooling as ops
 from ..compiler.ops import statistics
 from ..compiler.ops.arithmetic import abs_, relu, sign
 from ..compiler.ops.table import OpError
+from ..compiler.shapes import is_whole
 from ..compiler.storage import readable
 from ..creation import full, rand
 from ..functions import div, pow, to_dtype
@@ -22,7 +23,7 @@ from .windows import _area_weights, _weighted, constant
 # --- arguments --------------------------------------------------------------------------------------------------------
 def _numbers(name, what, value, rank):
     """One number for each dimension."""
-    numbers = (value,) * rank if isinstance(value, int) else tuple(int(n) for n in value)
+    numbers = (int(value),) * rank if is_whole(value) else tuple(int(n) for n in value)
     numbers = numbers * rank if len(numbers) == 1 else numbers
     if len(numbers) != rank:
         raise OpError(f"{name}: {what} must either be a single int, or a tuple of {rank} ints: {value}")
@@ -52,8 +53,7 @@ class _Windows:
     def __init__(self, name, shape, kernel_size, stride, padding, dilation, ceil_mode, rank):
         _check_input(name, shape, rank)
         self.kernel = _numbers(name, "kernel_size", kernel_size, rank)
-        given = stride is not None and stride != () and stride != []
-        self.stride = _numbers(name, "stride", stride, rank) if given else self.kernel
+        self.stride = self.kernel if stride is None or stride == () else _numbers(name, "stride", stride, rank)
         self.padding = _numbers(name, "padding", padding, rank)
         self.dilation = _numbers(name, "dilation", dilation, rank)
         if min((*self.kernel, *self.stride, *self.dilation)) <= 0:
@@ -84,11 +84,16 @@ class _Windows:
         return {"kernel": self.kernel, "stride": self.stride, "padding": self.sides}
 
 
+def _plain(given):
+    return int(given) if is_whole(given) else tuple(int(n) for n in given)
+
+
 _known_windows = functools.lru_cache(1024, typed=True)(_Windows)
 
 
 def _windows(name, input, *how):
-    """The _Windows of a call, remembered if what is given can be."""
+    """The _Windows of a call, remembered if what is given can be: a tensor as the number that it is now."""
+    how = [x if x is None or x.__class__ in (int, bool) else _plain(x) for x in how]
     try:
         return _known_windows(name, tuple(shape_of(input)), *how)
     except TypeError:
@@ -221,7 +226,7 @@ def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
 # --- adaptive: the size of the result is given ------------------------------------------------------------------------
 def _targets(name, input, output_size, rank):
     _check_input(name, input.shape, rank)
-    given = [output_size] * rank if output_size is None or isinstance(output_size, int) else list(output_size)
+    given = [output_size] * rank if output_size is None or is_whole(output_size) else list(output_size)
     if len(given) != rank:
         raise OpError(f"{name}: output_size must be {rank} numbers or None: {output_size}")
     targets = [n if t is None else int(t) for t, n in zip(given, input.shape[-rank:])]

@@ -9,6 +9,7 @@ from ..compiler.dtypes import uint8
 from ..compiler.later import later
 from ..compiler.ops import indexing, view
 from ..compiler.ops.table import OpError
+from ..compiler.shapes import is_whole
 from ..compiler.storage import convert
 from ..creation import full
 from ..functions import matmul
@@ -21,7 +22,7 @@ from .padding import pad
 
 
 def _pair(n):
-    return (n, n) if isinstance(n, int) else tuple(n) * 2 if len(n) == 1 else tuple(n)
+    return (int(n), int(n)) if is_whole(n) else tuple(n) * 2 if len(n) == 1 else tuple(n)
 
 
 def constant(array, dtype):
