@@ -243,8 +243,12 @@ def rule_text(given, steps, written, target=WIDEST):
 def reduction_text(op, dtype, form, target=WIDEST, lying=None):
     """`form` "inner": `void @weft_kernel(ptr x, ptr out, i64 outer, i64 n)`, x (outer, n) -> out (outer);
     "outer": `void @weft_kernel(ptr x, ptr out, i64 outer, i64 n, i64 inner)`, x (outer, n, inner) -> (outer, inner).
-    lying: the type of x in memory, if that is of 16 bits, where float32 is computed with, or bool, where int64 is."""
+    lying: the type of x in memory, if that is of 16 bits, where float32 is computed with, or bool, where int64 is.
+    Of complex numbers both parts are reduced, each for itself. Their form is "inner": in "outer" they are real ones."""
     module = Module(target)
+    if dtype.is_complex:
+        _inner_of_pairs(module, op, element_of(dtype.to_real()))
+        return str(module)
     lies = _BOOL if lying is bool_ else half_in_memory(lying)
     (_inner if form == "inner" else _outer)(module, op, element_of(dtype), lies)
     return str(module)
@@ -350,6 +354,19 @@ def _inner(module, op, element, half):
 
         (result,) = reduce_row(b, n, lanes, [(op, Type(computed, lanes))], body)
         _store(b, b.extract(narrow(b, result), 0), out, i, None)
+    b.finish()
+
+
+def _inner_of_pairs(module, op, element):
+    b = Builder(module, "weft_kernel", [("x", PTR), ("out", PTR), ("outer", I64), ("n", I64)])
+    x, out, outer, n = b.arguments
+    t = Type(element, _lanes(element, module.target))
+    with b.loop(0, outer, 1) as i:
+        given = given_pair(b, b.offset(x, b.mul(i, n), 2 * t.element_bytes), element, t.lanes, None)
+        results = reduce_row(b, n, t.lanes, [(op, t)] * 2, lambda j, mask: list(given(j, mask)))
+        place = b.offset(out, i, 2 * t.element_bytes)
+        for k, result in enumerate(results):
+            b.store(b.extract(result, 0), b.offset(place, k, t.element_bytes))
     b.finish()
 
 

@@ -168,3 +168,19 @@ def test_products_quotients_and_moduli_have_pytorchs_bits(name, dtype):
             found += [bits(call(a, b).numpy()) for _ in range(N_CALLS if library is weft else 1)]
         # PyTorch rounds in another way what is no whole vector.
         assert len({*found[name != "abs" and n in (1, 7, 33, None) :]}) == 1, n
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (300,), (33, 40), (64, 64), (5, 33, 7), (0, 3)])
+def test_sums_have_the_bits_of_the_sums_of_parts(shape, dtype):
+    rng = np.random.default_rng(4)
+    x = weft.tensor((rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype))
+    axes = [tuple(range(x.ndim)), *[(k,) for k in range(x.ndim)], *([(0, 2)] if x.ndim == 3 else [])]
+    for dim in axes:
+        for given in (x, x.permute(*range(x.ndim)[::-1])):
+            wanted = [part.clone().sum(dim) for part in (given.real, given.imag)]
+            for _ in range(N_CALLS):
+                found = given.sum(dim)
+                assert found.is_contiguous() and found.real.tolist() == wanted[0].tolist()
+                assert found.imag.tolist() == wanted[1].tolist()
+            np.testing.assert_allclose(found.numpy(), given.numpy().sum(dim), rtol=1e-4, atol=1e-4)

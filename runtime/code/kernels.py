@@ -192,6 +192,8 @@ def reduction_address(op, dtype, outer, n, inner, lying=None):
 
 
 def _reduction(op, dtype, outer, n, inner, lying=None):
+    if dtype.is_complex and inner != 1:
+        dtype, inner = dtype.to_real(), 2 * inner
     form, sizes = ("inner", (outer, n)) if inner == 1 else ("outer", (outer, n, inner))
     key = f"eager {op.name} {dtype.name} {form}{f' lying {lying.name}' if lying else ''}"
     return key, lambda: _reduction_text(op, dtype, form, jit.kernel_target(), lying), sizes

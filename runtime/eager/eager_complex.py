@@ -32,6 +32,8 @@ def as_moved(dtype):
 
 def has_steps(op):
     """Whether kernels on real numbers, or of bytes, do what the op does with complex ones, or on pairs of them."""
+    if op.kind == "reduction":
+        return op.on_complex is True
     return op.on_complex.__class__ is OnParts or _is_by_parts(op) or op.kind in _MOVING_KINDS
 
 

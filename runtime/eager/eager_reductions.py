@@ -2,12 +2,12 @@
 
 from math import prod
 
-from ...compiler.dtypes import bool_, float32, float64, int32, int64
+from ...compiler.dtypes import bool_, complex64, complex128, float32, float64, int32, int64
 from ..code import kernels
 from ..programs.evaluate import runs
 from .eager_words import REDUCTION, NoSteps, Place
 
-_TYPES = (float32, float64, bool_, int64, int32)
+_TYPES = (float32, float64, bool_, int64, int32, complex64, complex128)
 
 
 def steps_of_reduction(builder, op, attributes, dtype, x, out):
