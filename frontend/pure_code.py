@@ -38,6 +38,7 @@ from .pure_values import (
     is_namespace,
     is_plain_class,
     is_plain_object,
+    is_transformed,
 )
 from .runtime.replay import eager_native, native_layout
 from .runtime.replay.compiled_call import Calls
@@ -239,6 +240,14 @@ class Reads(ReadsOfContainers, ReadsOfObjects):
         self.arrays.append(read)
 
     def _add_function(self, function, code, line):
+        if is_transformed(function):
+            # It does what its function does, with what it was made with.
+            own = function.__code__
+            self.attributes.append((function, "__code__", own))
+            for name, cell in zip(own.co_freevars, function.__closure__):
+                self.cells.append((cell, cell.cell_contents))
+                self.add_value(cell.cell_contents, name, code, line)
+            return
         if function.__module__ is not None and function.__module__.partition(".")[0] == PACKAGE:
             raise Impure(f"weft's {function.__qualname__} may do more than ops", code, line)
         self._n_functions += 1

@@ -71,6 +71,19 @@ def is_known_function(function):
     return function in _known or _is_of_numpy(function) or _is_divergence(function) or _is_gone(function)
 
 
+def is_transformed(function):
+    """Whether it is what a transformation of weft's makes of another function, which is in its closure."""
+    return function.__code__ in _TRANSFORMED
+
+
+_TRANSFORMED = {
+    code
+    for transformation in (func.grad, func.grad_and_value, func.jacrev, func.jacfwd, func.vmap)
+    for code in transformation.__code__.co_consts
+    if type(code) is types.CodeType
+}
+
+
 def _is_gone(function):
     """weft.solve and its like, which only raise: code that names linalg's names them, too."""
     home = sys.modules.get(f"{PACKAGE}.older")

@@ -130,3 +130,49 @@ def test_gradients_for_each_sample_of_a_batch():
         assert not runs(compiled, x, y)
         check(compiled, x, y)
         net[0].weight.data.mul_(0.5)
+
+
+_scale = 2.0
+
+
+def scaled_loss(row):
+    return (row * _scale).sin().prod()
+
+
+MADE = {
+    "vmap": weft.func.vmap(scaled_loss),
+    "vmap of a gradient": weft.func.vmap(weft.func.grad(scaled_loss)),
+    "vmap of a hessian": weft.func.vmap(weft.func.hessian(scaled_loss), chunk_size=5),
+    "vmap of vmap": weft.func.vmap(weft.func.vmap(lambda a: a.exp() * 2), in_dims=1, out_dims=1),
+    "gradient of vmap": weft.func.grad(lambda x: weft.func.vmap(scaled_loss)(x).square().sum()),
+    "value and gradient": weft.func.vmap(weft.func.grad_and_value(scaled_loss)),
+    "jacobian": weft.func.jacrev(lambda x: (x[0] * x[1]).cos() * _scale),
+    "forward jacobian": weft.func.jacfwd(lambda x: x.sum(1).cos() * _scale),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_transformations_make_does_what_its_function_does(name, monkeypatch):
+    function, x = MADE[name], weft.randn(12, 3)
+    compiled = settled(function, x)
+    assert not runs(compiled, weft.randn(12, 3))
+    check(compiled, weft.randn(12, 3))
+    monkeypatch.setattr(f"{__name__}._scale", 3.0)
+    check(compiled, x)
+
+
+def test_what_a_transformation_has_is_compared():
+    def loss(row):
+        return row.sin().sum()
+
+    function, x = weft.func.vmap(loss), weft.randn(12, 3)
+    compiled = settled(function, x)
+    assert not runs(compiled, x)
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__))
+    cells["func"].cell_contents = lambda row: row.cos().sum()
+    check(compiled, x)
+    cells["out_dims"].cell_contents = 0
+    cells["func"].cell_contents = lambda row: row * 2
+    check(compiled, x)
+    cells["out_dims"].cell_contents = 1
+    check(compiled, x)

@@ -26,6 +26,7 @@ from . import (  # noqa: F401
     physics,
     recipes,
     results,
+    samples,
     sciences,
     scipy_style,
     scripts,

@@ -47,7 +47,7 @@ def apply(batch, op, operands, attributes):
     if out is None:
         out = tensor_of_batch(level, result, way.is_varied)
     if state.grad_enabled:
-        _record(op, operands, attributes, way.mine, out)
+        _record(level, op, operands, attributes, way.mine, out)
     return out
 
 
@@ -152,7 +152,7 @@ def _shown(op, operands, mine, result, is_varied):
     return tensor_showing(x, result, is_varied) if shows else None
 
 
-def _record(op, operands, attributes, mine, out):
+def _record(level, op, operands, attributes, mine, out):
     """The node of one sample, if gradients flow to an operand of this level. Those of others are found by the nodes of
     all samples."""
     requires = [is_mine and x._requires_grad for x, is_mine in zip(operands, mine)]
@@ -160,6 +160,12 @@ def _record(op, operands, attributes, mine, out):
         return
     edges = tuple([edge_of(x) if r and has_rule(op, k) else None for k, (x, r) in enumerate(zip(operands, requires))])
     if any(e is not None for e in edges):
+        if state.frame is not None:
+            # What is saved asks a tensor for its version, which of one of all samples would ask the call.
+            operands = [
+                tensor_of_batch(level, x, False) if isinstance(x, Tensor) and not is_mine else x
+                for x, is_mine in zip(operands, mine)
+            ]
         out._requires_grad = True
         out._node = Node(op, attributes, operands, out, edges)
 
