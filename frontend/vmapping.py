@@ -37,7 +37,7 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
     def batched(*args, **kwargs):
         _check_out_dims(func, out_dims)
         leaves, dims, spec, size = _batched_inputs(func, in_dims, args)
-        if size > FEW and randomness != "different" and chunk_size != 1:
+        if size > FEW and chunk_size != 1:
             start = default_generator.__getstate__()
             found = _in_chunks(func, out_dims, leaves, dims, spec, size, kwargs, randomness, chunk_size or size)
             if found is not None:
@@ -58,7 +58,8 @@ def _in_chunks(func, out_dims, leaves, dims, spec, size, kwargs, randomness, chu
         part = leaves
         if n < size:
             part = [x if dim is None else x.narrow(dim, first, n) for x, dim in zip(leaves, dims)]
-        level = Level(n, [x for x, dim in zip(part, dims) if dim is not None])
+        given = [x for x, dim in zip(part, dims) if dim is not None]
+        level = Level(n, given, randomness == "different")
         try:
             parts.append(_at_once(func, out_dims, level, part, dims, spec, kwargs, start, randomness))
         except SampleBySample as stopped:

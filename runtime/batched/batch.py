@@ -16,6 +16,7 @@ from ...compiler.ops.source import full
 from ...compiler.ops.view import clone, expand, reshape
 from ..state.device import device
 from ..state.elsewhere import samples_at_work, used
+from ..state.modes import state
 from ..state.tensor import Tensor, shape_of, storage_of, tensor_of
 
 _apply, _change = map(later, ("runtime.batched.ops:apply", "runtime.batched.ops:change"))
@@ -50,10 +51,11 @@ _levels = _Levels()
 class Level:
     """A vmap at work, as a `with` block: how many samples it has, and its number among those around it."""
 
-    __slots__ = ("size", "number", "given")
+    __slots__ = ("size", "number", "given", "draws_apart", "outer")
 
-    def __init__(self, size, given=()):
-        self.size, self.given = size, [_whole(x) for x in given]
+    def __init__(self, size, given=(), draws_apart=False):
+        """given: the tensors of all samples. draws_apart: whether samples draw numbers of their own."""
+        self.size, self.given, self.draws_apart = size, [_whole(x) for x in given], draws_apart
 
     def is_given(self, physical):
         """Whether a tensor shows the memory of what the vmap was given."""
@@ -64,6 +66,9 @@ class Level:
         self.number = len(_levels.open)
         _levels.open.append(self)
         samples_at_work.append(self)
+        self.outer = state.drawn_apart
+        if self.draws_apart:
+            state.drawn_apart = self._drawn
         if not used:
             used.append(True)
         return self
@@ -71,6 +76,15 @@ class Level:
     def __exit__(self, *exception):
         _levels.open.pop()
         samples_at_work.remove(self)
+        state.drawn_apart = self.outer
+
+    def _drawn(self, how, shape):
+        """What how(shape) draws, for each sample."""
+        own, state.drawn_apart = state.drawn_apart, self.outer
+        try:
+            return tensor_of_batch(self, how((self.size, *shape)), True)
+        finally:
+            state.drawn_apart = own
 
     @property
     def is_open(self):

@@ -27,6 +27,7 @@ class _State(threading.local):
     profile = None  # the open profile (profiling.py)
     function_modes = ()  # open blocks that functions ask before they begin (frontend/overriding.py)
     asked_off = 0  # how many of those who have a say are not asked now: 1 classes, 2 modes neither
+    drawn_apart = None  # a function (how, shape) that draws for every sample of a vmap (runtime/batched/batch.py)
     samples_follow = False  # whether vmap will call its function again, which may go back through the same graph
     watchers = ()  # open blocks whose function is given every node made in this thread, and the tensor it made
 

@@ -123,6 +123,8 @@ def manual_seed(seed):
 
 def uniform(shape, dtype, generator=None):
     """Uniform numbers in [0, 1); in both parts of complex ones. NotImplementedError for whole numbers."""
+    if state.drawn_apart is not None:
+        return state.drawn_apart(lambda shape: uniform(shape, dtype, generator), shape)
     if dtype is dtypes.float32 or dtype is dtypes.float64:
         key = (generator or default_generator).next_key()
         return _apply(uniform_op, (key,), {"shape": tuple(shape), "dtype": dtype})
@@ -157,6 +159,8 @@ def at_once(n_elements):
 def draw(drawn, numbers, shape, dtype, generator=None, type=None):
     """What a `Drawn` makes of draws and numbers, in a type if it asks for one. The draws are of this shape and of
     float32 or float64."""
+    if state.drawn_apart is not None:
+        return state.drawn_apart(lambda shape: draw(drawn, numbers, shape, dtype, generator, type), shape)
     given = {"shape": shape, "dtype": dtype} if type is None else {"shape": shape, "dtype": dtype, "type": type}
     keys = keys_for(drawn, generator)
     # Native code knows only what was done here before, and nothing of calls that are recorded.
