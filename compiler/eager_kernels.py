@@ -13,8 +13,10 @@ from .emit.gemm import emit_gemm
 from .emit.gemv import emit_gemv
 from .emit.grid_product import emit_grid_product
 from .emit.halves import FLOAT16, Half, half_in_memory, widened_together
-from .emit.pairs import ELEMENT as ELEMENT  # callers have it from here
+from .emit.integer_product import emit_integer_product
+from .emit.pairs import ELEMENT as ELEMENT  # callers have these two from here
 from .emit.pairs import NUMBER, STRIDED, apart, given_pair, store_pair
+from .emit.pairs import PAIR as PAIR
 from .emit.product_batch import emit_product_batch
 from .emit.reduce import reduce_columns, reduce_row
 from .kernels.library import ROUTINES
@@ -30,8 +32,9 @@ def elementwise_text(op, dtypes, attributes, target=WIDEST, single=(), in_rows=F
 
     The table holds the addresses of the operands, which have the types `dtypes`, then of the result. `single` says for
     each operand, if for any, whether it is one ELEMENT of its type for all, or one NUMBER, an f64 that is converted to
-    its type, or STRIDED: then the table says after the result, in the operand's place, how many elements apart they
-    are. None is for elements in a row. One more STRIDED at the end says the same of the result.
+    its type, or a PAIR of these, which is a complex one, or STRIDED: then the table says after the result, in the
+    operand's place, how many elements apart they are. None is for elements in a row. One more STRIDED at the end says
+    the same of the result.
 
     in_rows: for every row of two loops, of which the table says after the places of these strides, the outer one first:
     its extent, and how many bytes one turn moves each of the addresses.
@@ -106,7 +109,7 @@ def _module_of(ops, target, lying=()):
 
 def is_on_parts(op, dtypes, attributes):
     """Whether the op computes complex numbers, or makes some of others."""
-    return any(d.is_complex for d in (*dtypes, *attributes.values()) if d.__class__ is DType)
+    return op.lower is None or any(d.is_complex for d in (*dtypes, *attributes.values()) if d.__class__ is DType)
 
 
 def looks_at(op, dtypes):
@@ -259,14 +262,17 @@ _BOOL = Half(lambda b, x: x, None, "i8")
 
 
 def routine_text(stem, element, target=WIDEST):
-    """The routine that programs and eager mode call by this stem: "gemm", "gemv", "grid", or an op's (ROUTINES); or
-    "products", which calls the first two for a batch; or "draw_order", which permutations are made with."""
+    """The routine that programs and eager mode call by this stem: "gemm", "gemv", "grid", "integers" (their
+    products), or an op's (ROUTINES); or "products", which calls the first two for a batch; or "draw_order", which
+    permutations are made with."""
     module = Module(target)
     products = {"gemm": emit_gemm, "gemv": emit_gemv}
     if stem in products:
         products[stem](module, element, target)
     elif stem == "products":
         emit_product_batch(module)
+    elif stem == "integers":
+        emit_integer_product(module, element)
     elif stem == "grid":
         emit_grid_product(module, element)
     elif stem == "draw_order":

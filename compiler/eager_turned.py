@@ -11,7 +11,7 @@ element by element, each of its cache lines would be fetched once for every elem
 from .dtypes import complex64, element_of
 from .eager_kernels import NUMBER, _lanes, _memory, _module_of, is_on_parts
 from .emit.builder import I64, PTR, Builder, Type
-from .emit.pairs import joined, parted
+from .emit.pairs import PAIR, joined, number_pair, parted
 from .emit.vector import transposed
 
 ROWS, COLUMNS, PER_ROW = "rows", "columns", "per row"
@@ -64,19 +64,20 @@ class _Kernel:
         self.pointers = [b.load(b.offset(table, k, 8), PTR) for k in range(n + 1)]
         words = [b.load(b.offset(table, n + 1 + k, 8), I64) for k in range(n + 3)]
         self.extents, self.steps = words[:2], words[2:]
-        self.numbers = [self._number(k) if kind == NUMBER else None for k, kind in enumerate(kinds)]
+        self.numbers = [self._number(k, kind) if kind in (NUMBER, PAIR) else None for k, kind in enumerate(kinds)]
         # Where all that is read lies across, the result is turned in place of each of them.
-        self.turns_result = {COLUMNS} <= {*kinds} <= {COLUMNS, NUMBER}
+        self.turns_result = {COLUMNS} <= {*kinds} <= {COLUMNS, NUMBER, PAIR}
         turned = ["result"] if self.turns_result else [k for k, kind in enumerate(kinds) if kind == COLUMNS]
         self.blocks = {k: b.alloca(Type(self._memory_of(k)), self.lanes * self.lanes) for k in turned}
 
     def _memory_of(self, k):
         return self.result if k == "result" else self.memory[k]
 
-    def _number(self, k):
+    def _number(self, k, kind):
         b, element = self.b, self.elements[k]
-        number = b.splat(b.convert(b.load(self.pointers[k], Type("f64")), element), self.lanes)
-        return (number, b.const(0, number.type)) if self.dtypes[k].is_complex else number
+        if self.dtypes[k].is_complex:
+            return number_pair(b, self.pointers[k], element, self.lanes, kind)
+        return b.splat(b.convert(b.load(self.pointers[k], Type("f64")), element), self.lanes)
 
     def _vector(self, k):
         return Type(self._memory_of(k), self.lanes)
@@ -122,7 +123,7 @@ class _Kernel:
                 b.store(vector, self._in_block(k, r))
 
         def given(k, kind, row):
-            if kind == NUMBER:
+            if kind in (NUMBER, PAIR):
                 return self.numbers[k]
             if kind == COLUMNS:
                 return b.load(self._in_block(k, row), self._vector(k))
@@ -138,7 +139,7 @@ class _Kernel:
         b, lanes, out = self.b, self.lanes, len(self.kinds)
 
         def given(k, kind, column):
-            if kind == NUMBER:
+            if kind in (NUMBER, PAIR):
                 return self.numbers[k]
             return b.load(self._at(k, b.add(j, column), i), self._vector(k), row_mask)
 

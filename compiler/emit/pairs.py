@@ -3,7 +3,7 @@
 from .builder import F64, Reg, Type
 
 # How an operand of an eager kernel lies that is not in a row (compiler/eager_kernels.py).
-ELEMENT, NUMBER, STRIDED = "element", "number", "strided"
+ELEMENT, NUMBER, PAIR, STRIDED = "element", "number", "pair", "strided"
 
 
 def given_pair(b, pointer, element, lanes, one, stride=None, _=None):
@@ -19,12 +19,18 @@ def given_pair(b, pointer, element, lanes, one, stride=None, _=None):
             return tuple(b.gather(b.offset(pointer, k, size), places, t, mask) for k in range(2))
 
         return load
-    if one == NUMBER:
-        real = b.splat(b.convert(b.load(pointer, F64), element), lanes)
-        loaded = real, b.const(0, real.type)
+    if one in (NUMBER, PAIR):
+        loaded = number_pair(b, pointer, element, lanes, one)
     else:
         loaded = tuple(b.splat(b.load(b.offset(pointer, k, size), Type(element)), lanes) for k in range(2))
     return lambda j, mask: loaded
+
+
+def number_pair(b, pointer, element, lanes, one):
+    """The parts of a NUMBER, one f64, or of a PAIR, two of them, in all lanes."""
+    parts = [b.load(b.offset(pointer, k, 8), F64) for k in range(1 + (one == PAIR))]
+    real, *imaginary = [b.splat(b.convert(part, element), lanes) for part in parts]
+    return real, (imaginary or [b.const(0, real.type)])[0]
 
 
 def _load(b, pointer, j, element, lanes, mask):

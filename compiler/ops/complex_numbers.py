@@ -123,7 +123,7 @@ complex_ = library(
     _infer_complex,
     _evaluate_complex,
     vjp=(lambda g, out, x, y: real_part(g), lambda g, out, x, y: imag(g)),
-    on_complex=True,
+    on_complex=OnParts(lambda b, x, y: (x, y), exact=True),
     traits=_CONJUGATE,
 )
 

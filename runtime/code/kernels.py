@@ -348,7 +348,11 @@ _GEMM_TYPES = (_POINTER, _SIZE, _SIZE, _POINTER, _SIZE, _SIZE, _POINTER, _SIZE, 
 
 
 def product_address(dtype, shape):
-    """The address of the kernel of `product`."""
+    """The address of the kernel of `product`, or of the same of integers."""
+    if dtype.kind == "i":
+        element = element_of(from_numpy(dtype))
+        text = lambda: _routine_text("integers", element, jit.kernel_target())  # noqa: E731
+        return library(f"integers {element}", text).address(f"weft_integers_{element}")
     element = "f32" if dtype == np.float32 else "f64"
     find = gemv_address if 1 in shape[-2:] else gemm_address
     return find(element)

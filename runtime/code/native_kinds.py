@@ -37,6 +37,8 @@ has_error = External("PyErr_Occurred", (), Borrowed(Maybe(Object)), quiet=True, 
 as_long = External("PyLong_AsLongLong", (Object,), I64, quiet=True, python=int)
 new_long = External("PyLong_FromLongLong", (I64,), Object, fails="null", quiet=True, python=int)
 as_double = External("PyFloat_AsDouble", (Object,), F64, python=float)
+real_of = External("PyComplex_RealAsDouble", (Object,), F64, quiet=True, python=lambda x: x.real)
+imaginary_of = External("PyComplex_ImagAsDouble", (Object,), F64, quiet=True, python=lambda x: x.imag)
 get_attribute = External("PyObject_GetAttr", (Object, Object), Object, fails="null", python=getattr)
 set_attribute = External("PyObject_SetAttr", (Object, Object, Object), I32, fails="nonzero", python=setattr)
 new_list = External("PyList_New", (I64,), List, fails="null", quiet=True, python=lambda n: [None] * n)

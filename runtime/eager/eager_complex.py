@@ -15,7 +15,6 @@ from ...compiler.ops.view import clone
 from .eager_loops import loops_over
 
 _MOST_PAIRS = 1 << 6
-_MOST_APART = 1 << 12  # elements of parts: NumPy writes many in less time
 _SIGN_OF_IMAGINARY = np.array(-(1 << 63))  # of a complex64, as an integer
 _REALS = (float32, float64, int64, int32, bool_)  # that kernels convert to complex numbers
 _MOVING_KINDS = ("view", "source")
@@ -39,13 +38,8 @@ def has_steps(op):
 
 def steps_of_parts(builder, op, operands, out):
     """Whether the op makes complex numbers of parts, or changes the sign of one, by steps that the builder has now."""
-    is_small = prod(out.shape) <= _MOST_APART
-    if op is complex_ and is_small and not any(x.is_number for x in operands):
-        whole = _parts(out)
-        for k, x in enumerate(operands):
-            offset, strides = whole.offset + k * x.dtype.size_bytes, whole.strides[:-1]
-            part = whole._replace(shape=out.shape, strides=strides, offset=offset)
-            builder.elementwise(cast, {"dtype": x.dtype}, (x.dtype,), [x], part)
+    if op is complex_ and not any(x.is_number for x in operands):
+        builder.elementwise(op, {}, [x.dtype for x in operands], operands, out)
         return True
     if op is conj and out.dtype is complex64:
         sign = builder.hold(_SIGN_OF_IMAGINARY, int64)
@@ -61,7 +55,7 @@ def computed(op, attributes, types, operands, out):
     found = by_parts(op, attributes, types, operands, out) if _is_by_parts(op) else None
     if found is not None or op.on_complex.__class__ is not OnParts:
         return found
-    if any(x.is_number and x.dtype.is_complex for x in operands) or op is cast and not out.dtype.is_complex:
+    if op is cast and not out.dtype.is_complex:
         return None
     if op is cast and not (types[0].is_complex or types[0] in _REALS):
         return None

@@ -2,7 +2,7 @@
 
 from ...compiler.translate.kinds import F64, I64, Bool, List, Object, Tuple
 from ...compiler.translate.language import address_of, cast, load_at, native, require
-from ..code.native_kinds import TensorObject, as_double, as_long, call_with, has_error
+from ..code.native_kinds import TensorObject, as_double, as_long, call_with, has_error, imaginary_of, real_of
 from .eager_arrays import new_array
 from .eager_words import (
     ELEMENTWISE,
@@ -98,6 +98,10 @@ def fill_slots(words: Words, routine: Routine, operands: Tuple, array: ArrayObje
         if routine.operands[i].is_whole:
             put_whole(words, i, operands[i])
             words.slots[i] = words.wholes_at + 8 * i
+        elif routine.operands[i].is_pair:
+            words.pairs[2 * i] = real_of(operands[i])
+            words.pairs[2 * i + 1] = imaginary_of(operands[i])
+            words.slots[i] = words.pairs_at + 16 * i
         elif routine.operands[i].is_number:
             put_number(words, i, operands[i])
             require(not routine.operands[i].is_narrow or is_narrow(words.numbers[i]))

@@ -131,6 +131,8 @@ def derivative_of(plan, program, layout, kind=Builder):
     given = (plan.meta, plan.meta, *plan.metas)
     builder = kind(given, len({*program.results}), MOST_GIVEN, (layout,))
     add_program(builder, program)
+    if any(m.weak and m.dtype.is_complex and builder.reads(k) for k, m in enumerate(given)):
+        raise NoSteps("a complex number")
     new, shown = [], []
     for r in dict.fromkeys(r for r in program.results if r):
         value = builder.values[r]

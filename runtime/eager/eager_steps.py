@@ -235,7 +235,7 @@ class Builder:
             steps_between_conversions(self, op, attributes, types, operands, out)
         elif op.kind == "reduction" and op.evaluate is None:
             steps_of_reduction(self, op, attributes, types[0], operands[0], out)
-        elif op.kind == "contraction" and out.dtype.is_floating_point:
+        elif op.kind == "contraction" and out.dtype in (float32, float64, int32, int64):
             self._product(operands, out)
         elif not steps_of_routine(self, op, attributes, types, operands, out):
             given = types or [x.dtype for x in operands]
@@ -364,9 +364,7 @@ class Builder:
             raise NoSteps("many integers that are divided by one, which NumPy does by multiplying")
         flags = [self.new_value((), int64)] if checks else []
         outer = [(extent, (*steps, *[0] * len(flags))) for extent, steps in outer]
-        single = tuple(
-            eager_kernels.NUMBER if x.is_number else _SINGLE.get(s, STRIDED) for x, s in zip(operands, inner)
-        )
+        single = tuple(_number_kind(x) if x.is_number else _SINGLE.get(s, STRIDED) for x, s in zip(operands, inner))
         if inner[n] != 1:
             single = (*single, STRIDED)
         values, apart = [*operands, out, *flags], list(inner[: len(single)])
@@ -404,6 +402,8 @@ class Builder:
         x, y = operands
         if x.dtype is not out.dtype or y.dtype is not out.dtype:
             raise NoSteps("a product of operands of two types")
+        if not out.dtype.is_floating_point and y.strides[-1] != 1:
+            y = self.copied(y)  # rows of integers are read as they lie
         *batch, m, k, n = *x.shape, out.shape[-1]
         if kernels.is_long(out.shape, k):
             raise NoSteps("a long product, in the middle of which Ctrl-C is looked for")
@@ -416,11 +416,15 @@ class Builder:
 def require_kernel(op, types, attributes, dtype):
     """NoSteps unless native code has a kernel of an elementwise op from these types to this one, with NumPy's bits."""
     refusal = op.extra.get("eager_only")
-    if op.lower is None or refusal is not None and refusal(types, attributes) is not None:
-        raise NoSteps(f"{op.name} is computed by NumPy")
     on_parts = op.on_complex.__class__ is OnParts
+    if not on_parts and (op.lower is None or refusal is not None and refusal(types, attributes) is not None):
+        raise NoSteps(f"{op.name} is computed by NumPy")
     if not {*types, dtype} <= {*_TYPES, *((complex64, complex128) if on_parts else ())}:
         raise NoSteps(f"{op.name} on other types than float32, float64, int64, int32 and bool")
+
+
+def _number_kind(x):
+    return eager_kernels.PAIR if x.dtype.is_complex else eager_kernels.NUMBER
 
 
 def _operand(slot, meta):

@@ -3,7 +3,7 @@
 from math import prod
 
 from ...compiler.dtypes import complex128
-from ...compiler.eager_turned import COLUMNS, NUMBER, PER_ROW, ROWS
+from ...compiler.eager_turned import COLUMNS, NUMBER, PAIR, PER_ROW, ROWS
 from ...compiler.extent import is_open
 from ..code import kernels
 from .eager_words import ELEMENTWISE, MOST_LOOPS, MOST_TABLE
@@ -46,7 +46,7 @@ def _turned(operands, loops):
 
 def _kind(x, by_row, by_column):
     if x.is_number:
-        return NUMBER
+        return PAIR if x.dtype.is_complex else NUMBER
     if by_column == 1:
         return ROWS
     if by_row == 1:

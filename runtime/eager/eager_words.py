@@ -105,14 +105,15 @@ class NoSteps(Exception):
 
 class Operand(Struct):
     """kind: the type of a tensor's elements, or the class of a number. is_whole: of a number that kernels are given as
-    an integer of 64 bits; is_narrow: of one that becomes an integer of 32. strides: of a tensor that is not row-
-    major. Its elements are in n_bytes from `lowest` bytes after the address of the first on. may_be_target: whether
-    what is changed in place may be this one too."""
+    an integer of 64 bits; is_narrow: of one that becomes an integer of 32; is_pair: of a complex one. strides: of a
+    tensor that is not row-major. Its elements are in n_bytes from `lowest` bytes after the address of the first on.
+    may_be_target: whether what is changed in place may be this one too."""
 
     kind: Object
     is_number: Bool
     is_whole: Bool
     is_narrow: Bool
+    is_pair: Bool
     is_row_major: Bool
     shape: Rows(I64)
     strides: Rows(I64)
@@ -426,6 +427,8 @@ class Words(Struct):
     numbers_at: I64
     wholes: Inline(I64, MOST_GIVEN)
     wholes_at: I64
+    pairs: Inline(F64, 2 * MOST_GIVEN)
+    pairs_at: I64
     slots: Inline(I64, MOST_SLOTS)
     table: Inline(I64, MOST_TABLE)
     turns: Inline(I64, MOST_LOOPS)

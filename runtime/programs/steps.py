@@ -51,7 +51,8 @@ def _function(op, metas, attributes, types, meta):
         function = _by_numpy(op, metas, attributes, types, meta)
         if function is not None:
             return function, True
-        if op.on_complex.__class__ is OnParts and any(d.is_complex for d in types) and 0 not in meta.shape:
+        is_on_parts = op.kind == "elementwise" and op.on_complex.__class__ is OnParts
+        if is_on_parts and any(d.is_complex for d in types) and 0 not in meta.shape:
             return _on_parts(op, metas, attributes, types, meta), False
         if not _is_as_it_is(op, metas, attributes, types, meta):
             return lambda *operands: evaluate(op, operands, attributes, types, meta), False

@@ -28,7 +28,7 @@ def operand(meta, kind, strides=None, builder=None, result=None):
     if meta.weak:
         is_int = kind is int and builder is not None
         facts = {"is_whole": is_int and builder.takes_wholes, "is_narrow": is_int and builder.takes_narrow}
-        return Operand(kind=kind, is_number=True, **facts)
+        return Operand(kind=kind, is_number=True, is_pair=kind is complex, **facts)
     spans = [(n - 1) * s for n, s in zip(meta.shape, strides or ())]
     lowest, size = sum(s for s in spans if s < 0), meta.dtype.size_bytes
     n_bytes = sum(map(abs, spans)) + size if strides else prod(meta.shape) * size

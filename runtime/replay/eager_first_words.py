@@ -72,6 +72,7 @@ def first_words(address, replaying):
         add_float64=kernels.elementwise_address(add, (float64, float64), {}, ()),
         numbers_at=address + offset_of(Words, "numbers"),
         wholes_at=address + offset_of(Words, "wholes"),
+        pairs_at=address + offset_of(Words, "pairs"),
         plans=(),
         open=(),
         seen=(),

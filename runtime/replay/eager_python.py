@@ -181,6 +181,8 @@ def _call(builder, n_results, steps, fixed, classes):
 def _kind(builder, k, number_class):
     if not builder.values[k].is_number:
         return ARRAY
+    if number_class is complex:
+        raise NoSteps("a complex number")
     if number_class is not int:
         return NUMBER
     return WHOLE if builder.takes_wholes else NARROW if builder.takes_narrow else NUMBER

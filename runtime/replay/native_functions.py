@@ -43,7 +43,7 @@ USES, USES_BETWEEN = 16, 1 << 12  # of a call that is not known, before it is lo
 # Looking at a call takes as long as some hundred calls in Python, and sizes that change from call to call come again
 # now and then: where so many calls of a function are known, others have to come twice as often, four times and so on.
 FEW_KNOWN = 8
-MOST_ELEMENTS = 1 << 15  # of what lives between ops until the call ends
+MOST_ELEMENTS = 1 << 17  # of what lives between ops until the call ends
 _MOST_ARGUMENTS = 24
 _RETIRED = 256
 _PLAIN = frozenset((int, float, bool, str, type(None), type(Ellipsis), DType))

@@ -62,6 +62,8 @@ class OpenBuilder(Builder):
 
 def operand(meta, kind, strides=None, builder=None):
     """What a tensor or number of this kind must be."""
+    if kind is complex:
+        raise NoSteps("a complex number")
     if meta.weak:
         takes_whole = kind is int and builder is not None and builder.takes_wholes
         is_narrow = kind is int and builder is not None and builder.takes_narrow
