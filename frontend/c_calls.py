@@ -12,7 +12,7 @@ from .c_optimizers import NOTHING, followed, things_outside
 from .compiled import compile
 from .compiler.export_entry import Data, Field, FieldFollowed, Given, Own
 from .runtime.programs.capture import capturing
-from .runtime.programs.recording import user_line
+from .runtime.programs.user_lines import user_line
 from .runtime.state.exposure import is_exposed
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor

@@ -23,8 +23,9 @@ from .runtime.programs.advice import advice_for
 from .runtime.programs.background import meanwhile
 from .runtime.programs.loops import Loops
 from .runtime.programs.program import captures
-from .runtime.programs.recording import Recording, user_level
+from .runtime.programs.recording import Recording
 from .runtime.programs.sizes import Sizes
+from .runtime.programs.user_lines import user_level
 from .runtime.record.closed_again import set_compile
 from .runtime.record.frame import Frame
 from .runtime.record.frame_run import run
@@ -32,7 +33,7 @@ from .runtime.replay.bound_call import BoundCall
 from .runtime.replay.bound_call import install as call_methods_natively
 from .runtime.replay.compiled_call import install
 from .runtime.replay.frame_usual import NOT_STARTED
-from .runtime.replay.usual_arguments import arguments_of, leaves_of
+from .runtime.replay.usual_arguments import arguments_of, leaves_of, numbers_of
 from .runtime.replay.usual_learning import is_learning, usual_frame
 from .runtime.state.elsewhere import any_elsewhere, is_elsewhere, used
 from .runtime.state.marks import asked_classes
@@ -256,7 +257,9 @@ class CompiledFunction(Trials):
 
     def _follow(self, recording, tensors, args, kwargs):
         frame, began = Frame(recording), perf_counter()
-        structure, types = arguments_of(args, kwargs)
+        structure, leaves = arguments_of(args, kwargs)
+        types, numbers = list(map(type, leaves)), numbers_of(leaves)
+        del leaves
         try:
             result = run(frame, self._function, args, kwargs, tensors)
         except Exception:
@@ -265,6 +268,8 @@ class CompiledFunction(Trials):
             self._took(args, kwargs, self._learn(frame, structure, types))
             raise
         recording.followed = (*recording.followed[1 - AFTER_NEW :], perf_counter() - began)
+        if numbers and not frame.full:
+            recording.telling.note(numbers, frame.step)
         self._took(args, kwargs, self._learn(frame, structure, types))
         if recording.calls == recording.n_followed == ALL_FOLLOWED and not is_learning(recording):
             self._ask_soon()
@@ -293,6 +298,8 @@ class CompiledFunction(Trials):
             return usual
         ended = usual.ended_by()
         usual.make_ready()
+        if isinstance(ended, Frame) and not ended.full and (numbers := numbers_of(leaves)):
+            ended.recording.telling.note(numbers, ended.step)
         learned = self._learn(ended, usual.structure, list(map(type, leaves)))
         if learned is None:
             ended.recording.has_departed()

@@ -7,6 +7,7 @@ depends on the sizes. The results are the same bits, so it is measured: some cal
 import time
 
 from .runtime.code import made_here
+from .runtime.replay.usual_learning import is_learning
 
 # So many calls have been like none that can be replayed, or would have been by now; fewer will do where the quickest
 # of them took so many seconds, which stand for a call that was tried: one that compiles, and cannot be replayed, has
@@ -117,7 +118,7 @@ def _is_worth_asking(recording):
     if _took_long(recording):
         n = AFTER_NEW if recording.not_replayed is None else AFTER_LONG
         return recording.compiled_long or recording.calls >= n
-    return recording.not_replayed is not None and recording.calls >= AFTER
+    return recording.not_replayed is not None and recording.calls >= AFTER and not is_learning(recording)
 
 
 def _took_long(recording):

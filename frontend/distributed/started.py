@@ -7,7 +7,7 @@ import numpy as np
 
 from ..runtime.distributed import exchanges, sums
 from ..runtime.distributed import group as groups
-from ..runtime.programs.recording import user_line
+from ..runtime.programs.user_lines import user_line
 from ..runtime.state.modes import reading, state
 from ..runtime.state.tensor import Tensor
 

@@ -5,7 +5,7 @@ Ranks in arguments are those of the world, as in PyTorch; `group.place` is the p
 
 from datetime import timedelta
 
-from ..programs.recording import user_line
+from ..programs.user_lines import user_line
 from . import checks, exchanges
 from .endings import Farewells
 from .long_waits import Call, Calls

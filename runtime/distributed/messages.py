@@ -5,7 +5,7 @@ The record says shape, type and the sender's line, so whoever receives another t
 
 import numpy as np
 
-from ..programs.recording import user_line
+from ..programs.user_lines import user_line
 from . import checks
 from .exchanges import as_bytes
 from .mpi import load

@@ -7,7 +7,6 @@ Replaying a call walks the tree: every op only checks that it is the step it was
 looks like, never a value; values belong to the call (frame.py).
 """
 
-import sys
 import warnings
 from array import array
 from bisect import bisect_right
@@ -19,6 +18,8 @@ from ...compiler import dtypes
 from ...compiler.plain import Plain
 from ..state.attributes import same
 from .advice import advice_for
+from .telling import Telling
+from .user_lines import user_level, user_line
 
 INPUT, ASSIGN, BACKWARD, GRADIENTS, UPDATE = "input", "assign", "backward", "gradients", "update"
 
@@ -44,7 +45,6 @@ _DEPARTED_IN_VAIN = 16
 MOST_OPENED = 24
 OTHER_DEFAULT = "set_default_dtype was called within the call"  # why ops run eagerly until the default is back
 _first = attrgetter("first")
-_PACKAGE = __name__.partition(".")[0]
 
 
 class ValueMeta(Plain):
@@ -277,7 +277,7 @@ class Recording:
         "name signature fullgraph root n_branches n_not_added counter fallbacks programs last_entered expectation "
         "replays memories n_unlike refusals sizes in_background jobs derivatives n_meanwhile meanwhile openings "
         "costs n_followed followed not_replayed caught ways n_departed departed_at n_opened opened_since copies "
-        "when_opened has_failed parts_at compiled_long postponed varied on_gpu n_raised"
+        "when_opened has_failed parts_at compiled_long postponed varied on_gpu n_raised telling"
     )
 
     def __init__(self, name, signature, fullgraph=False, sizes=None):
@@ -304,6 +304,7 @@ class Recording:
         self.meanwhile = 0.0  # seconds that the last of them took
         self.openings = ()  # opening.py: which dimensions of its arguments may be supposed to change
         self.costs = {}  # (reason, line) -> seconds that what ran outside took, the least so far
+        self.telling = Telling()  # numbers among the arguments that tell which way a call goes
         self.n_followed = self.n_raised = 0  # calls that were not replayed (to their end), and that have raised
         self.followed = ()  # seconds of the last few calls that were followed step by step
         self.not_replayed = None  # (reason, line): why calls like the last one cannot be replayed, if they cannot
@@ -364,7 +365,7 @@ class Recording:
     def grow(self, step, new):
         """Add a step. TooManyPaths if that opens a branch beyond the limit."""
         if step.following:
-            if self.n_branches >= MAX_BRANCHES and not self._forgets_other_size(step, new):
+            if self.n_branches >= self.most_branches() and not self._forgets_other_size(step, new):
                 raise TooManyPaths
             if self.compiles_in_vain():
                 self.n_not_added += 1
@@ -376,6 +377,10 @@ class Recording:
         step.following.append(new)
         return new
 
+    def most_branches(self):
+        """For how many paths there is room."""
+        return self.telling.most_ways(MAX_BRANCHES, self.programs)
+
     def compiles_in_vain(self):
         """Whether the paths so far have large programs, most of which ran once."""
         if self.fullgraph:
@@ -386,7 +391,7 @@ class Recording:
 
     def note_parting(self, step, op, attributes):
         """There is no room for a path on which this op follows the step."""
-        if self.parts_at is None and self.n_branches >= MAX_BRANCHES:
+        if self.parts_at is None and self.n_branches >= self.most_branches():
             others = [s.attributes for s in step.following if s.op is op]
             changes = [name for name, x in attributes.items() if not all(same(o.get(name), x) for o in others)]
             self.parts_at = f"{op.name} with another {changes[0]}" if others and changes else None, user_line()
@@ -479,22 +484,3 @@ def _differ_in_size(step, new):
         return False
     (shape, *facts, _), (other, *others, _) = step.attributes, new.attributes
     return facts == others and len(shape) == len(other) and shape != other
-
-
-def user_line():
-    """ "file.py:12" of the innermost frame outside weft."""
-    frame, _ = _user_frame()
-    return "unknown line" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def user_level():
-    """The `stacklevel` with which the caller's warnings stand at that line."""
-    return _user_frame()[1]
-
-
-def _user_frame():
-    """(the innermost frame outside weft, how many levels above whoever asks for it through one function)."""
-    frame, level = sys._getframe(1), 0
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
-        frame, level = frame.f_back, level + 1
-    return frame, level

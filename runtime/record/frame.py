@@ -9,7 +9,8 @@ of the call, or when a value is read in the middle. What is alive then is found 
 from ...compiler.ops.kinds import number_meta
 from ..eager.gate import apply_eagerly
 from ..programs.description import Stretch
-from ..programs.recording import OTHER_DEFAULT, Step, TooManyPaths, ValueMeta, number_code, user_line
+from ..programs.recording import OTHER_DEFAULT, Step, TooManyPaths, ValueMeta, number_code
+from ..programs.user_lines import user_line
 from ..state.aligned import owner_of
 from ..state.attributes import same_attributes
 from ..state.exposure import has_exposed

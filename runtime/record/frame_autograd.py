@@ -18,7 +18,8 @@ from ..eager.gate import apply_inplace
 from ..eager.needs import needs_of
 from ..eager.node import SECOND_BACKWARD, Node, Saved, next_sequence
 from ..eager.node import edge_of as edge_of_tensor
-from ..programs.recording import BACKWARD, TooManyPaths, ValueMeta, user_line
+from ..programs.recording import BACKWARD, TooManyPaths, ValueMeta
+from ..programs.user_lines import user_line
 from ..state.modes import state
 from ..state.tensor import tensor_of
 from .frame_inputs import read_now

@@ -9,7 +9,8 @@ from ...compiler.ops.kinds import number_meta
 from ...compiler.ops.parts import AT_KNOWN_PLACES, at_known_place
 from ...compiler.ops.rows import row, starts_in, window, with_window
 from ..eager.gate import apply
-from ..programs.recording import INPUT, TOO_LARGE, EagerOp, user_line
+from ..programs.recording import INPUT, TOO_LARGE, EagerOp
+from ..programs.user_lines import user_line
 from ..state.attributes import refusal, same_attributes
 from ..state.elsewhere import IN_CALL, any_elsewhere, used
 from ..state.modes import frame_hidden, no_grad, state
@@ -22,7 +23,7 @@ from .onlooker import shown_homes
 PICKED = "picked"
 # How many places of a tensor a path is recorded for, each as a path of its own.
 FEW = 3
-_FEW_BRANCHES = 12  # with which parts that differ in size have paths as well
+_LEFT = 4  # so many paths there must be room for, that parts which differ in size have paths as well
 # Of larger parts of what is in memory a program would make a copy.
 _LARGE = 1 << 14
 # What takes numbers for places, in place of what does not.
@@ -107,7 +108,7 @@ def _is_elsewhere(frame, op, attributes):
         return True
     same = [step for step in after_inputs(frame.step) if step.op is op]
     is_new = len(same) >= FEW and not any(same_attributes(step.attributes, attributes) for step in same)
-    is_new = is_new and not _has_own_size(op, same, attributes, frame.recording.n_branches)
+    is_new = is_new and not _has_own_size(op, same, attributes, frame.recording)
     if is_new:
         _note_varied(varied, same)
         # Calls go one way from now on, those at the places that have paths too.
@@ -118,10 +119,10 @@ def _is_elsewhere(frame, op, attributes):
     return op in known.elsewhere
 
 
-def _has_own_size(op, same, attributes, n_branches):
+def _has_own_size(op, same, attributes, recording):
     """Whether what is taken has another size than all parts that a path was recorded for, as x[:n] has: whatever takes
     it, what comes next is another path."""
-    if op is not view.slice_ or n_branches >= _FEW_BRANCHES:
+    if op is not view.slice_ or recording.n_branches + _LEFT >= recording.most_branches():
         return False
     sizes = [part[1:] for part in attributes["spec"]]
     return all([part[1:] for part in step.attributes["spec"]] != sizes for step in same)
@@ -132,8 +133,16 @@ def _note_varied(varied, same):
     one path to the other."""
     parts = [_parts_from(step) for step in same]
     for key, first in parts[0].items():
-        if any(other.get(key) != first for other in parts[1:]):
+        if any(other.get(key) != first for other in parts[1:]) and not _differ_in_size([one.get(key) for one in parts]):
             varied.setdefault(key, []).extend(one.get("spec") for other in parts for one in other.get(key, ()))
+
+
+def _differ_in_size(parts):
+    """Whether lists of parts are slices of other sizes each: then what comes next is another path in any case."""
+    if any(one is None or "spec" not in attributes for one in parts for attributes in one or ()) or None in parts:
+        return False
+    sizes = [str([[part[1:] for part in attributes["spec"]] for attributes in one]) for one in parts]
+    return len(set(sizes)) == len(sizes)
 
 
 def _parts_from(step):

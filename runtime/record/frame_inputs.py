@@ -10,7 +10,8 @@ from ...compiler.dtypes import from_numpy
 from ..eager.gate import apply_eagerly, is_view_op
 from ..eager.node import edge_of
 from ..programs.evaluate import strides_in_elements
-from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, Step, TooManyPaths, ValueMeta, user_line
+from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, Step, TooManyPaths, ValueMeta
+from ..programs.user_lines import user_line
 from ..state.aligned import owner_of
 from ..state.exposure import MOST_BYTES, TOO_LARGE, are_same, copied, is_exposed
 from ..state.modes import frame_hidden

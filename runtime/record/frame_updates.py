@@ -9,16 +9,8 @@ from ...compiler.ops.table import OpError
 from ..eager.gate import check_fits
 from ..eager.plan import add_attributes
 from ..eager.update import update_eagerly
-from ..programs.recording import (
-    NUMBER_DTYPES,
-    OTHER_DEFAULT,
-    UPDATE,
-    Step,
-    TooManyPaths,
-    UpdateKey,
-    ValueMeta,
-    user_line,
-)
+from ..programs.recording import NUMBER_DTYPES, OTHER_DEFAULT, UPDATE, Step, TooManyPaths, UpdateKey, ValueMeta
+from ..programs.user_lines import user_line
 from ..state.aligned import owner_of
 from ..state.attributes import refusal
 from ..state.exposure import has_exposed

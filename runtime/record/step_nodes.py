@@ -6,7 +6,7 @@ nodes of eager mode (closed_nodes.py), of which each stands where the node shown
 
 from ..eager.expected import metas_of
 from ..eager.node import SECOND_BACKWARD, BaseNode, leaf_edge, listed, named, shown
-from ..programs.recording import user_line
+from ..programs.user_lines import user_line
 from .frame_autograd import flows, node_for, node_name, operand_metas
 from .own_results import is_output
 

@@ -54,7 +54,7 @@ from .native_leaves import AS_GIVEN, MOST_PARTS, UNKNOWN, Part, Steady, leaves_o
 from .object_layout import layout_of_objects, places_of
 from .usual_arguments import parts_of
 
-MOST_WAYS, N_TURNS = 32, 640
+MOST_WAYS, N_TURNS = 63, 640
 N_LEFT, EAGERLY, N_WAYS, LAST, HISTORY = range(5)  # the words of a function
 WAYS = 8
 TURNS = WAYS + MOST_WAYS
@@ -306,7 +306,7 @@ def flag_of(x: Object) -> I64:
     if kind is int:
         # Large ones are taken for counts, which come once.
         bits = as_bits(x)
-        return bits + 17 if bits + 16 >= 0 and bits < 16 else 1
+        return bits + 17 if bits + 16 >= 0 and bits < 64 else 1
     return id(x) >> 4
 
 

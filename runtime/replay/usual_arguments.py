@@ -116,12 +116,17 @@ class _Picker:
 
 
 def arguments_of(args, kwargs):
-    """(structure, types of the leaves) of a call, before it begins: it may change containers. The structure of one
-    without keywords, containers and repetitions is None."""
+    """(structure, leaves) of a call, before it begins: it may change containers. The structure of one without keywords,
+    containers and repetitions is None."""
     leaves = []
     structure = structure_of((args, kwargs), leaves)
     simple = not kwargs and len(leaves) == len(args) and all(x is y for x, y in zip(args, leaves))
-    return (None if simple else structure), list(map(type, leaves))
+    return (None if simple else structure), leaves
+
+
+def numbers_of(leaves):
+    """The whole numbers among leaves, by place."""
+    return {place: x for place, x in enumerate(leaves) if type(x) is int}
 
 
 def leaves_of(frame, args, kwargs):

@@ -7,7 +7,8 @@ a UsualFrame. Calls that differ in turn (two models, both outcomes of an `if`) g
 from collections import Counter
 
 from ..eager.node import AccumulateGrad
-from ..programs.recording import BACKWARD, GRADIENTS
+from ..programs.recording import BACKWARD, GRADIENTS, MAX_BRANCHES
+from ..programs.telling import MOST_WAYS
 from ..record.expectation import Expectation, Met
 from ..record.frame_inputs import reads_shown
 from ..state.tensor import Tensor
@@ -15,9 +16,11 @@ from . import frame_usual, native_making
 from .usual_end import raise_often, set_learning_from_errors
 from .usual_entries import NotReplayed, entries_of, is_leaf
 
-_MAX_MEMORIES = 48
-_MAX_REPLAYS = 16
+_MAX_MEMORIES = 3 * MOST_WAYS
+_MAX_REPLAYS = 16  # and as many as there are paths, if a number among the arguments tells which
 _MANY_OF, _LEARNED_BY = 4, 160  # one of so many calls; from so many on nobody waits
+# Nor from so many on where numbers tell the ways, programs serve many of them, and none of them has come twice.
+_TOLD_BY = 64
 _UNLIKE_BEFORE_IT_IS_SAID = 8
 
 
@@ -68,10 +71,18 @@ def is_learning(recording):
     """Whether many calls are followed so far because they go several ways, some of which have come twice, and will be
     replayed when they come once more: what calls take now says nothing of those to come."""
     n_calls, n_followed = recording.calls, recording.n_followed
-    if n_calls >= _LEARNED_BY or _MANY_OF * n_followed < n_calls or len(recording.replays) >= _MAX_REPLAYS:
+    if n_calls >= _LEARNED_BY or _MANY_OF * n_followed < n_calls or len(recording.replays) >= _most_replays(recording):
         return False
+    if recording.telling.tells():
+        has_room = n_calls <= _TOLD_BY and recording.most_branches() > MAX_BRANCHES
+        if has_room or recording.telling.n_again:
+            return True
     times = Counter(id(end[0]) for end, _ in recording.memories)
     return len(times) > 1 and 2 in times.values()
+
+
+def _most_replays(recording):
+    return max(_MAX_REPLAYS, recording.most_branches())
 
 
 def stable_of(recording, end, lasting):
@@ -97,7 +108,7 @@ def _add(frame, key, stable, structure, types):
         return None
     made.key = key
     kept = [replay for replay in recording.replays if replay.expectation.may_hold_again()]
-    recording.replays = [made, *kept[: _MAX_REPLAYS - 1]]
+    recording.replays = [made, *kept[: _most_replays(recording) - 1]]
     return made
 
 
