@@ -1,20 +1,36 @@
-"""Patches of images (weft.nn.functional.unfold): what is kept for the next call. And windows along one dimension
-(Tensor.unfold), which are a view."""
+"""Patches of images (weft.nn.functional.unfold and fold), and windows along one dimension (Tensor.unfold), which are a
+view."""
 
 import numpy as np
 import pytest
 
 import weft
-from weft.nn import windows
+
+PATCHES = [
+    ((2, 3, 8, 9), {"kernel_size": 3}),
+    ((1, 3, 8, 8), {"kernel_size": (2, 3), "stride": 2, "padding": 1}),
+    ((3, 7, 9), {"kernel_size": 2, "dilation": (2, 3), "padding": (0, 2)}),
+    ((2, 1, 5, 5), {"kernel_size": 1}),
+    ((1, 2, 12, 12), {"kernel_size": 9, "stride": 3}),
+]
 
 
-@pytest.mark.parametrize(("size", "kept"), [(6, 1), (200, 0)])
-def test_positions_of_patches_are_kept_where_they_are_few(size, kept):
-    """Those of large images would stay in memory for ever."""
-    windows._places.cache_clear()
-    for _ in range(2):
-        assert weft.nn.functional.unfold(weft.ones(1, 1, size, size), 3).sum() == 9 * (size - 2) ** 2
-    assert windows._places.cache_info().currsize == kept
+@pytest.mark.oracle
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize(("shape", "how"), PATCHES)
+def test_patches_of_images(shape, how, dtype):
+    torch, found = pytest.importorskip("torch"), []
+    image = np.random.default_rng(0).integers(-9, 9, shape).astype(dtype)
+    for library in (weft, torch):
+        functional = library.nn.functional
+        for _ in range(40 if library is weft else 1):
+            x = library.tensor(image, requires_grad=True)
+            patches = functional.unfold(x, **how)
+            assert patches.data_ptr() != x.data_ptr()
+            folded = functional.fold(patches * 2, shape[-2:], **how)
+            (folded * folded.detach().abs()).sum().abs().backward()
+            found.append([t.detach().tolist() for t in (patches, folded, x.grad)])
+    assert all(one == found[-1] for one in found)
 
 
 CASES = [

@@ -1,17 +1,15 @@
 """Elements rearranged between channels and positions: unfold and fold, shuffles, and resampling by interpolation."""
 
 import math
-from functools import lru_cache
 
 import numpy as np
 
 from ..compiler.dtypes import uint8
 from ..compiler.later import later
-from ..compiler.ops import indexing, view
+from ..compiler.ops import view
 from ..compiler.ops.table import OpError
 from ..compiler.shapes import is_whole
 from ..compiler.storage import convert
-from ..creation import full
 from ..functions import matmul
 from ..half_floats import in_float32
 from ..placement import beside
@@ -19,6 +17,10 @@ from ..runtime.state.tensor import tensor_of
 from ..shaping import movedim, permute, reshape
 from .module import Module
 from .padding import pad
+
+_counts = later("compiler.ops.windows:counts")
+_shown = later("compiler.ops.windows:windows")
+_added = later("compiler.ops.windows:overlap_add")
 
 
 def _pair(n):
@@ -32,34 +34,21 @@ def constant(array, dtype):
 
 # --- unfold and fold --------------------------------------------------------------------------------------------------
 def _patches(name, height, width, kernel, dilation, padding, stride):
-    """(positions in the padded image of every element of every patch, the padded size)."""
+    """(padded sizes of images, how many patches there are down and across)."""
     if any(n <= 0 for n in (*kernel, *dilation, *stride)) or any(n < 0 for n in padding):
         raise RuntimeError(
             f"{name}: kernel_size, dilation and stride should be greater than zero, and padding not negative: "
             f"{kernel}, {dilation}, {stride}, {padding}"
         )
-    sizes = [n + 2 * p for n, p in zip((height, width), padding)]
-    counts = [(n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(sizes, dilation, kernel, stride)]
+    sizes = tuple([n + 2 * p for n, p in zip((height, width), padding)])
+    counts = _counts(sizes, kernel, stride, dilation)
     if min(counts) < 1:
         raise RuntimeError(
             f"{name}: Given input with spatial size ({height}, {width}), kernel_size={kernel}, dilation={dilation}, "
             f"padding={padding}, calculated shape of the array of sliding blocks as {tuple(counts)}, but its "
             "components must be at least one."
         )
-    places = _places if math.prod((*kernel, *counts)) <= _MOST_KEPT else _places.__wrapped__
-    return places(sizes[1], kernel, dilation, stride, tuple(counts)), sizes
-
-
-_MOST_KEPT = 1 << 14  # positions: the more there are, the less it is to make them anew
-
-
-@lru_cache(16)
-def _places(width, kernel, dilation, stride, counts):
-    rows, columns = (
-        d * np.arange(k)[:, None] + s * np.arange(c) for d, k, s, c in zip(dilation, kernel, stride, counts)
-    )
-    places = rows[:, None, :, None] * width + columns[None, :, None, :]
-    return places.reshape(kernel[0] * kernel[1], counts[0] * counts[1])
+    return sizes, counts
 
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
@@ -69,11 +58,11 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     kernel, dilation, padding, stride = (_pair(n) for n in (kernel_size, dilation, padding, stride))
     batched = input if input.ndim == 4 else reshape(input, (1, *input.shape))
     n, c, h, w = batched.shape
-    places, (height, width) = _patches("unfold", h, w, kernel, dilation, padding, stride)
+    _, counts = _patches("unfold", h, w, kernel, dilation, padding, stride)
     padded = pad(batched, (padding[1], padding[1], padding[0], padding[0]))
-    flat = reshape(padded, (n, c, height * width))
-    columns = indexing.index_select(flat, beside(tensor_of(places), flat), axis=2)
-    result = reshape(columns, (n, c * places.shape[0], places.shape[1]))
+    # As a copy, also where reshape would not make one.
+    patches = view.clone(_shown(padded, kernel=kernel, stride=stride, dilation=dilation))
+    result = reshape(patches, (n, c * math.prod(kernel), math.prod(counts)))
     return result if input.ndim == 4 else result[0]
 
 
@@ -85,16 +74,15 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     batched = input if input.ndim == 3 else reshape(input, (1, *input.shape))
     n, rows, blocks = batched.shape
     h, w = _pair(output_size)
-    places, (height, width) = _patches("fold", h, w, kernel, dilation, padding, stride)
-    if rows % places.shape[0] or blocks != places.shape[1]:
+    sizes, counts = _patches("fold", h, w, kernel, dilation, padding, stride)
+    taps = math.prod(kernel)
+    if rows % taps or blocks != math.prod(counts):
         raise OpError(
             f"fold: Given output_size=({h}, {w}), kernel_size={kernel}, expected input's size to be (*, a multiple of "
-            f"{places.shape[0]}, {places.shape[1]}), but got {list(input.shape)}"
+            f"{taps}, {math.prod(counts)}), but got {list(input.shape)}"
         )
-    c = rows // places.shape[0]
-    blank = full((n, c, height * width), 0, dtype=input.dtype)
-    parts = reshape(batched, (n, c, *places.shape))
-    image = reshape(indexing.index_add(blank, beside(tensor_of(places), parts), parts, axis=2), (n, c, height, width))
+    parts = reshape(batched, (n, rows // taps, *kernel, *counts))
+    image = _added(parts, size=sizes, kernel=kernel, stride=stride, dilation=dilation)
     image = pad(image, (-padding[1], -padding[1], -padding[0], -padding[0]))
     return image if input.ndim == 3 else image[0]
 
