@@ -23,7 +23,7 @@ from .creation import ones_like, zeros_like
 from .func_modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
 from .public import of_module
 from .reference import document
-from .rows_at_once import of_elements
+from .rows_at_once import of_elements, together
 from .runtime.batched.batch import alone, as_sample, batch_of, has_outer_history, is_of_all_samples
 from .runtime.eager.node import AccumulateGrad, Node, shown
 from .runtime.record.frame_leaves import ends_of
@@ -333,17 +333,21 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None):
 
     @wraps(func, updated=())
     def jacobian(*args, **kwargs):
-        with _Level() as level:
-            inputs, args, rebuild = _chosen("jacrev", argnums, args)
-            result = func(*args, **kwargs)
-            result, aux = _with_aux("jacrev", result) if has_aux else (result, None)
-            outputs, form = _outputs("jacrev", result)
-            create_graph = level.gives_history(outputs)
-            blocks = [rebuild(_rows(out, inputs, create_graph, chunk_size)) for out in outputs]
-            found = level.release((tree_unflatten(blocks, form), aux))
-        return found if has_aux else found[0]
+        return together(_backward_jacobian, (func, argnums, has_aux, chunk_size), args, kwargs)
 
     return jacobian
+
+
+def _backward_jacobian(func, argnums, has_aux, chunk_size, args, kwargs):
+    with _Level() as level:
+        inputs, args, rebuild = _chosen("jacrev", argnums, args)
+        result = func(*args, **kwargs)
+        result, aux = _with_aux("jacrev", result) if has_aux else (result, None)
+        outputs, form = _outputs("jacrev", result)
+        create_graph = level.gives_history(outputs)
+        blocks = [rebuild(_rows(out, inputs, create_graph, chunk_size)) for out in outputs]
+        found = level.release((tree_unflatten(blocks, form), aux))
+    return found if has_aux else found[0]
 
 
 def _rows(output, inputs, create_graph, chunk_size):
@@ -367,20 +371,24 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
 
     @wraps(func, updated=())
     def jacobian(*args, **kwargs):
-        with _Level() as level:
-            inputs, args, rebuild = _chosen("jacfwd", argnums, args)
-            result = func(*args, **kwargs)
-            result, aux = _with_aux("jacfwd", result) if has_aux else (result, None)
-            outputs, form = _outputs("jacfwd", result)
-            cotangents = [_leaf(ones_like(out)) for out in outputs]
-            gradients = _gradients(outputs, inputs, cotangents)
-            create_graph = level.gives_history(gradients)
-            columns = [_columns(g, x, outputs, cotangents, create_graph) for g, x in zip(gradients, inputs)]
-            blocks = [rebuild([column[k] for column in columns]) for k in range(len(outputs))]
-            found = level.release((tree_unflatten(blocks, form), aux))
-        return found if has_aux else found[0]
+        return together(_forward_jacobian, (func, argnums, has_aux), args, kwargs)
 
     return jacobian
+
+
+def _forward_jacobian(func, argnums, has_aux, args, kwargs):
+    with _Level() as level:
+        inputs, args, rebuild = _chosen("jacfwd", argnums, args)
+        result = func(*args, **kwargs)
+        result, aux = _with_aux("jacfwd", result) if has_aux else (result, None)
+        outputs, form = _outputs("jacfwd", result)
+        cotangents = [_leaf(ones_like(out)) for out in outputs]
+        gradients = _gradients(outputs, inputs, cotangents)
+        create_graph = level.gives_history(gradients)
+        columns = [_columns(g, x, outputs, cotangents, create_graph) for g, x in zip(gradients, inputs)]
+        blocks = [rebuild([column[k] for column in columns]) for k in range(len(outputs))]
+        found = level.release((tree_unflatten(blocks, form), aux))
+    return found if has_aux else found[0]
 
 
 def _columns(gradient, x, outputs, cotangents, create_graph):

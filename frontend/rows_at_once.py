@@ -1,11 +1,14 @@
 """Gradients for many cotangents by one backward pass, whose cotangents are all of them (runtime/batched)."""
 
+from functools import partial
 from math import prod
 
 from .creation import eye
-from .runtime.batched.batch import FEW, Level, SampleBySample, all_samples, batch_of, tensor_of_batch
+from .runtime.batched.batch import FEW, Level, SampleBySample, all_samples, batch_of, innermost, tensor_of_batch
 from .runtime.state.modes import state
+from .runtime.state.tensor import Tensor, shape_of
 from .shaping import cat
+from .utils._pytree import tree_flatten, tree_map
 
 # So many elements of cotangents at once: Jacobians of long vectors are made in parts.
 _MOST_ELEMENTS = 1 << 22
@@ -13,7 +16,7 @@ _MOST_ELEMENTS = 1 << 22
 
 def pays(n, outputs):
     """Whether n rows take less time together than one after the other. Within vmap every pass has that cost anyway;
-    elsewhere in a compiled call the passes are parts of its programs."""
+    elsewhere in a compiled call they cannot be together."""
     if any(batch_of(x) is not None for x in outputs):
         return n > 1
     return n > FEW and state.frame is None
@@ -32,6 +35,31 @@ def of_rows(cotangents, differentiate):
         if stopped.level is not level:
             raise
         return None
+
+
+def together(compute, what, args, kwargs):
+    """compute(*what, args, kwargs), which finds a Jacobian. In a compiled call its passes would be one after the other,
+    since the nodes are the call's: as what one sample gives, which all samples are, it has nodes of its own."""
+    if state.frame is None or innermost() is not None or _count(args) <= FEW:
+        return compute(*what, args, kwargs)
+    level = Level(1)
+    try:
+        with level:
+            return tree_map(partial(_plain, level), compute(*what, args, kwargs))
+    except SampleBySample as stopped:
+        if stopped.level is not level:
+            raise
+    return compute(*what, args, kwargs)
+
+
+def _count(args):
+    """How many elements a function is given."""
+    return sum([prod(shape_of(x)) for x in tree_flatten(args)[0] if isinstance(x, Tensor)])
+
+
+def _plain(level, x):
+    batch = batch_of(x)
+    return x if batch is None or batch.level is not level else batch.physical
 
 
 def of_all_but_last(outputs, cotangents, n, differentiate):

@@ -2,6 +2,7 @@
 what it may ask, and what differentiates around it."""
 
 import gc
+import re
 import threading
 
 import numpy as np
@@ -478,3 +479,31 @@ def test_beside_torch(name):
     mine, theirs = (found if isinstance(found, tuple) else (found,) for found in (mine, theirs))
     for a, b in zip(mine, theirs, strict=True):
         assert np.allclose(a.numpy(), b.numpy(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("transform", [func.jacrev, func.jacfwd, func.hessian])
+def test_jacobians_in_compiled_calls_are_one_pass(transform):
+    w, n = numbers(N, N).requires_grad_(), N
+
+    def function(x):
+        return (w @ x).tanh().square().sum() if transform is func.hessian else (w @ x).tanh() * x
+
+    def branching(x):
+        return function(x) if x.sum() > 0 else function(2 * x)
+
+    def outer(x):
+        return func.grad(lambda x: transform(function)(x).square().sum())(x)
+
+    x = numbers(n, seed=1)
+    for made in (transform(function), transform(branching), outer):
+        compiled = weft.compile(made)
+        for sign in (1, -1, 1):
+            found, expected = compiled(sign * x), made(sign * x)
+            assert found.requires_grad and np.allclose(found.detach(), expected.detach(), rtol=1e-12, atol=1e-12)
+            (slope,) = weft.autograd.grad(found.sum(), w)
+            (wanted,) = weft.autograd.grad(expected.sum(), w)
+            assert np.allclose(slope, wanted, rtol=1e-11, atol=1e-11)
+    compiled = weft.compile(transform(function))
+    assert same(compiled(x), transform(function)(x))
+    kernels = re.search(r"(\d+) kernel\(s\)", compiled.explain())
+    assert kernels is None or int(kernels[1]) < N
