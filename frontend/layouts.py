@@ -8,7 +8,7 @@ from .compiler.later import later
 PUBLIC = []
 METHODS = str.split("""
     ccol_indices coalesce col_indices crow_indices dense_dim indices row_indices sparse_dim sparse_mask to_sparse
-    to_sparse_bsc to_sparse_bsr to_sparse_csc to_sparse_csr values
+    to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr values
 """)
 _conversion = {
     name: later(f"sparse.conversion:{name}")
@@ -22,6 +22,11 @@ def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=N
     sparse_dim: how many of the first dimensions get indices, all if it is not given. blocksize: of layouts of blocks.
     """
     return _conversion["to_sparse"](self, sparse_dim, layout=layout, blocksize=blocksize)
+
+
+def to_sparse_coo(self):
+    """The same elements without the zeros, by coordinates."""
+    return to_sparse(self)
 
 
 def to_sparse_csr(self, dense_dim=None):

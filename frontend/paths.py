@@ -104,6 +104,7 @@ _TABLE = [
     ("nn.parametrizations", "nn.utils.parametrizations"),
     ("optim", "optim.adamw"),
     ("serialization", "serialization"),
+    ("signal_windows", "signal signal.windows"),
     ("storages", "storage"),
     ("random", "random"),
     ("compile_options:dynamo", "_dynamo _dynamo.eval_frame"),
@@ -289,7 +290,7 @@ LATER_FAMILIES = {
         "",
         """
         ccol_indices coalesce col_indices crow_indices dense_dim indices row_indices sparse_dim sparse_mask to_sparse
-        to_sparse_bsc to_sparse_bsr to_sparse_csc to_sparse_csr values
+        to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr values
         """,
     ),
     "draws": ("binomial poisson", "", "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ random_"),

@@ -119,3 +119,51 @@ def test_compiled_calls_have_the_same_bits():
     for _ in range(3):
         for ours, eager in zip(compiled(x), run(x)):
             assert ours.equal(eager)
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+NAMED = str.split("""
+    bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann kaiser nuttall
+""")
+OPTIONS = {
+    "exponential": [{"tau": 2.5}, {"center": 1.5, "sym": False}],
+    "gaussian": [{"std": 0.5}],
+    "general_cosine": [{"a": [0.3, 0.5, 0.2]}],
+    "general_hamming": [{"alpha": 0.7}],
+    "kaiser": [{"beta": 3.0}],
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_windows_of_signals(name):
+    given = [{"a": (0.3, 0.7)} if name == "general_cosine" else {}, *OPTIONS.get(name, [])]
+    for options in [o | {"sym": sym} for o in given for sym in (True, False) if o.get("sym", sym) == sym]:
+        for count in (0, 1, 2, 5, 8):
+            ours, theirs = (
+                getattr(m.signal.windows, name)(count, dtype=m.float64, requires_grad=True, **options)
+                for m in (weft, torch)
+            )
+            assert ours.requires_grad
+            np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-9, atol=1e-12)
+            assert getattr(weft.signal.windows, name)(count, **options).dtype is weft.float32
+
+
+def test_windows_that_there_are_not():
+    for module in (weft, torch):
+        windows = module.signal.windows
+        with pytest.raises(ValueError, match="requires non-negative window length, got M=-1"):
+            windows.hann(-1)
+        with pytest.raises(ValueError, match="expects float32 or float64"):
+            windows.hann(3, dtype=module.int64)
+        with pytest.raises(ValueError, match="Center must be None for symmetric windows"):
+            windows.exponential(3, center=1)
+        with pytest.raises(ValueError, match="Tau must be positive"):
+            windows.exponential(3, tau=0)
+        with pytest.raises(ValueError, match="Standard deviation must be positive"):
+            windows.gaussian(3, std=0)
+        with pytest.raises(ValueError, match="beta must be non-negative"):
+            windows.kaiser(3, beta=-1)
+        with pytest.raises(ValueError, match="Coefficients cannot be empty"):
+            windows.general_cosine(3, a=[])
+        with pytest.raises(TypeError, match="Coefficients must be a list/tuple"):
+            windows.general_cosine(3, a=3)

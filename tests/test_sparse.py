@@ -172,3 +172,10 @@ def test_importing_weft_imports_nothing_of_it():
         assert weft.sparse.mm is sys.modules["weft.sparse"].mm
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def test_coordinates_have_a_method_of_their_own():
+    x = weft.eye(3)
+    for given in (x, x.to_sparse(), x.to_sparse_csr()):
+        made = given.to_sparse_coo()
+        assert made.layout is weft.sparse_coo and made.to_dense().equal(x)

@@ -140,6 +140,11 @@ def _pair(size):
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
+def to_sparse_coo(self):
+    """By coordinates (COO)."""
+    return to_sparse(self)
+
+
 def to_sparse_csr(self, dense_dim=None):
     """By compressed rows (CSR)."""
     return to_compressed(self, sparse_csr)
@@ -213,6 +218,6 @@ def values_of(self, other):
 
 def attach():
     """Give sparse tensors these methods."""
-    for method in (to_dense, to_sparse, sparse_mask, values_of, to_sparse_csr, to_sparse_csc, to_sparse_bsr):
+    for method in (to_dense, to_sparse, sparse_mask, values_of, to_sparse_coo, to_sparse_csr, to_sparse_csc):
         setattr(Sparse, method.__name__, method)
-    Sparse.to_sparse_bsc, SparseTensor.coalesce = to_sparse_bsc, coalesce
+    Sparse.to_sparse_bsr, Sparse.to_sparse_bsc, SparseTensor.coalesce = to_sparse_bsr, to_sparse_bsc, coalesce
