@@ -24,6 +24,8 @@ from .creation import ones_like, tensor, zeros_like
 from .decorated import reduced
 from .notebooks import Text
 from .prepared import Prepared
+from .rows_at_once import of_elements, together
+from .runtime.batched.batch import as_sample
 from .runtime.state.modes import enable_grad, inference_mode, no_grad, state
 from .runtime.state.tensor import Tensor
 from .runtime.state.tracebacks import shorten
@@ -39,6 +41,7 @@ class OnArrays:
     `function` is one around it."""
 
     _has_argnums = True  # whether what makes it takes `argnums`
+    _is_matrix = False  # whether it takes many backward passes
 
     def __init__(self, name, function, argnums, derive, of=None):
         if not callable(function):
@@ -91,10 +94,13 @@ class OnArrays:
         return results
 
     def _compile(self, key, places, names):
-        def program(*tensors):
+        def derived(tensors, kwargs):
             n_args = len(tensors) - len(names)
             value = self._function(*tensors[:n_args], **dict(zip(names, tensors[n_args:])))
-            results = self._derive(value, [tensors[place] for place in places])
+            return self._derive(value, [tensors[place] for place in places])
+
+        def program(*tensors):
+            results = together(_of_leaves, (derived, places), tensors, {}) if self._is_matrix else derived(tensors, {})
             if state.looks_on is not None:
                 self._told(results)
             return results
@@ -155,6 +161,21 @@ class Grad(OnArrays):
     def __call__(self, *args, **kwargs):
         arrays = self._arrays(args, kwargs, self._places(args))
         return tuple(arrays) if isinstance(self._argnums, tuple) else arrays[0]
+
+
+class Matrix(Grad):
+    _is_matrix = True
+
+
+def _of_leaves(derived, places, tensors, kwargs):
+    """derived(tensors), with leaves that all rows of a matrix share where they are one pass (rows_at_once.py)."""
+    tensors = list(tensors)
+    for place in places:
+        leaf = as_sample(tensors[place].detach())
+        if leaf is not None:
+            leaf.requires_grad = True
+            tensors[place] = leaf
+    return derived(tensors, kwargs)
 
 
 class ForNumpy(OnArrays):
@@ -269,11 +290,14 @@ def jacobian(function, argnums=0):
         by_rows = value.numel() <= sum(x.numel() for x in leaves)
         return _by_rows(value, leaves) if by_rows else _by_columns(value, leaves)
 
-    return Grad("jacobian", function, argnums, derive)
+    return Matrix("jacobian", function, argnums, derive)
 
 
 def _by_rows(value, leaves):
     """The derivatives of a value for every leaf, by a backward pass for each element of the value."""
+    found = of_elements(value, leaves, lambda given: _gradients(value, leaves, grad_outputs=given, retain_graph=True))
+    if found is not None:
+        return _apart(found)
     rows = [_gradients(element, leaves, retain_graph=True) for element in value.reshape(-1).unbind()]
     return tuple(_block([row[k] for row in rows], (*value.shape, *x.shape), x) for k, x in enumerate(leaves))
 
@@ -284,11 +308,23 @@ def _by_columns(value, leaves):
     cotangent = ones_like(value).requires_grad_()
     found = []
     for x, g in zip(leaves, _gradients(value, leaves, grad_outputs=cotangent, create_graph=True)):
-        columns = [_gradients(e, [cotangent], retain_graph=True)[0] for e in g.reshape(-1).unbind()]
-        block = _block(columns, (*x.shape, *value.shape), x)
+        columns = of_elements(
+            g, [value], lambda given, g=g: _gradients(g, [cotangent], grad_outputs=given, retain_graph=True)
+        )
+        if columns is None:
+            columns = [_gradients(e, [cotangent], retain_graph=True)[0] for e in g.reshape(-1).unbind()]
+            block = _block(columns, (*x.shape, *value.shape), x)
+        else:
+            (block,) = columns
         axes = [*range(x.ndim, block.ndim), *range(x.ndim)]
-        found.append(block.permute(*axes).clone() if x.ndim else block)
+        found.append(block.permute(*axes).clone() if x.ndim or columns else block)
     return tuple(found)
+
+
+def _apart(found):
+    """Matrices of rows that were found together, which may be views: a program has none for a caller."""
+    with no_grad():
+        return tuple([x.clone() for x in found])
 
 
 def _block(parts, shape, like):
@@ -315,11 +351,16 @@ def hessian(function, argnums=0):
         _check_value("hessian", value)
         (x,) = leaves
         (gradient,) = _gradients(value, leaves, create_graph=True)
+        found = of_elements(
+            gradient, leaves, lambda given: _gradients(gradient, leaves, grad_outputs=given, retain_graph=True)
+        )
+        if found is not None:
+            return _apart(found)
         rows = [_gradients(element, leaves, retain_graph=True)[0] for element in gradient.reshape(-1).unbind()]
         matrix = stack(rows) if rows else gradient.new_zeros(0)
         return (matrix if rows and x.ndim == 1 else matrix.reshape(*x.shape, *x.shape).clone(),)
 
-    return Grad("hessian", function, argnums, derive)
+    return Matrix("hessian", function, argnums, derive)
 
 
 def hvp(function):

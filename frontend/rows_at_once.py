@@ -59,7 +59,10 @@ def _count(args):
 
 def _plain(level, x):
     batch = batch_of(x)
-    return x if batch is None or batch.level is not level else batch.physical
+    if batch is None or batch.level is not level:
+        return x
+    assert not batch.is_varied
+    return batch.physical
 
 
 def of_all_but_last(outputs, cotangents, n, differentiate):

@@ -148,6 +148,10 @@ class Batch:
     def filled(self, shape, value, dtype):
         """A tensor of one number for one sample, each of which has its own: it may be written to."""
         size = self.level.size
+        if size == 1:
+            # All is one sample (rows_at_once.py: together).
+            physical = self.physical.apply_op(full, (value,), {"shape": tuple(shape), "dtype": dtype})
+            return tensor_of_batch(self.level, physical, False)
         physical = self.physical.apply_op(full, (value,), {"shape": (size, *shape), "dtype": dtype})
         return tensor_of_batch(self.level, physical, True)
 
