@@ -36,7 +36,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     length, lead = input.shape[-1], input.shape[:-1]
     size = length + abs(offset)
     start = (offset if offset >= 0 else -offset * size) if length else 0
-    blank = input.new_zeros((*lead, size * size))
+    blank = input.new_zeros(()).expand((*lead, size * size))
     spec = (*((0, 1, d) for d in lead), (start, size + 1, length))
     matrices = reshape(view.slice_scatter(blank, input, spec=spec), (*lead, size, size))
     return movedim(matrices, (-2, -1), (first, second))
@@ -306,7 +306,8 @@ def as_strided(input, size, stride, storage_offset=None):
     if any(s < 0 for s in stride):
         raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {stride}")
     if state.frame is None and input._data is not None and _lies_once(input, size, stride, storage_offset or 0):
-        return strided(flatten(input), size=size, stride=stride, start=storage_offset or 0)
+        row = input if input._data.ndim == 1 else view.reshape(input, shape=(input._data.size,))
+        return strided(row, size=size, stride=stride, start=storage_offset or 0)
     known = _elements_at(input)
     # The offset counts from the beginning of the memory, which other elements than those of input may be at.
     start = 0 if storage_offset is None else storage_offset - (0 if input._base is None else input.storage_offset())

@@ -174,12 +174,13 @@ def check_apart(name, operands, targets):
     """RuntimeError where a result would be written over a part of an operand. The whole operand may be the target of a
     function that computes element by element or row by row."""
     for x in operands:
-        if isinstance(x, (tuple, list)):
-            check_apart(name, x, targets)
-        elif isinstance(x, Tensor):
+        kind = x.__class__
+        if kind is Tensor or isinstance(x, Tensor):
             for target in targets:
                 if isinstance(target, Tensor) and not (_known_apart(x, target) or _are_apart(x._data, target._data)):
                     _check_memory(name, x, target)
+        elif kind is list or kind is tuple or isinstance(x, (tuple, list)):
+            check_apart(name, x, targets)
 
 
 def _check_memory(name, x, target):
