@@ -14,6 +14,7 @@ tensor([2., 2., 2.])
 from functools import partial, wraps
 
 from .runtime.batched.batch import FEW, Level, SampleBySample, all_samples, batch_of, tensor_of_batch
+from .runtime.state.marks import asked_classes
 from .runtime.state.modes import state
 from .runtime.state.random import default_generator
 from .runtime.state.tensor import Tensor
@@ -37,7 +38,7 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
     def batched(*args, **kwargs):
         _check_out_dims(func, out_dims)
         leaves, dims, spec, size = _batched_inputs(func, in_dims, args)
-        if size > FEW and chunk_size != 1:
+        if size > FEW and chunk_size != 1 and all(map(_is_dense, leaves)):
             start = default_generator.__getstate__()
             found = _in_chunks(func, out_dims, leaves, dims, spec, size, kwargs, randomness, chunk_size or size)
             if found is not None:
@@ -46,6 +47,11 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
         return _stacked(func, out_dims, _results(func, leaves, dims, spec, size, kwargs, randomness))
 
     return batched
+
+
+def _is_dense(x):
+    """Whether it is no tensor of which only parts are kept, or whose class says what is done with it."""
+    return not isinstance(x, Tensor) or x.has_array and type(x) not in asked_classes
 
 
 def _in_chunks(func, out_dims, leaves, dims, spec, size, kwargs, randomness, chunk_size):

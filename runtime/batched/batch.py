@@ -14,13 +14,11 @@ from math import prod
 from ...compiler.later import later
 from ...compiler.ops.source import full
 from ...compiler.ops.view import clone, expand, reshape
-from ..state.device import device
 from ..state.elsewhere import samples_at_work, used
 from ..state.modes import state
 from ..state.tensor import Tensor, shape_of, storage_of, tensor_of
 
 _apply, _change = map(later, ("runtime.batched.ops:apply", "runtime.batched.ops:change"))
-_CPU = device("cpu")
 
 
 # Of so few samples one after the other takes less time than what is added to the cost of each op.
@@ -107,12 +105,15 @@ class Batch:
     __slots__ = ("level", "physical", "is_varied", "shape", "dtype", "__weakref__")
     weak = False
     gpu = None
-    device = _CPU
 
     def __init__(self, level, physical, is_varied):
         self.level, self.physical, self.is_varied = level, physical, is_varied
         shape = shape_of(physical)
         self.shape, self.dtype = shape[1:] if is_varied else shape, physical.dtype
+
+    @property
+    def device(self):
+        return self.physical.device
 
     @property
     def ndim(self):

@@ -181,7 +181,7 @@ def change(op, target, operands, attributes):
         old = batch.copied()
         old._node, old._requires_grad = target._node, target._requires_grad
         operands = tuple([old if x is target else x for x in operands])
-    new = op(*operands, **attributes)
+    new = _asked_of(batch, op, operands, attributes) if op.kind == "source" else op(*operands, **attributes)
     check_fits(op.name, target, new)
     made = batch_of(new)
     if made is not None and (made.level is not batch.level or made.is_varied and not batch.is_varied):
