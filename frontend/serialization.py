@@ -10,6 +10,7 @@ In the tree, JSON's own null, booleans, finite numbers and strings stand for the
 that begins with its kind:
 
     ["list", ...] ["tuple", ...] ["dict", [key, value], ...] ["OrderedDict", [key, value], ...]
+    ["state", metadata, [key, value], ...]
     ["float", "inf"] ["tensor", member number, requires_grad] ["parameter", member number, requires_grad]
     ["array", member number] ["dtype", name]
     ["sparse", layout, array of indices, ... values, tuple of sizes, requires_grad]      (the parts of a sparse tensor)
@@ -113,8 +114,12 @@ def _moved(obj, place):
     if isinstance(obj, Tensor):
         return obj.detach().to(place).requires_grad_(obj.requires_grad)
     if isinstance(obj, dict):
-        moved = [(key, _moved(value, place)) for key, value in obj.items()]
-        return type(obj)(moved) if type(obj) in (dict, OrderedDict) else obj
+        if type(obj) not in (dict, OrderedDict):
+            return obj
+        made = type(obj)((key, _moved(value, place)) for key, value in obj.items())
+        if type(obj) is OrderedDict:
+            vars(made).update(vars(obj))
+        return made
     return type(obj)(_moved(x, place) for x in obj) if type(obj) in (list, tuple) else obj
 
 
@@ -165,6 +170,9 @@ class _Writer:
             entries = [self.encode(x, f"{where}[{k}]") for k, x in enumerate(obj)]
         else:
             entries = [[self.key(k, where), self.encode(x, f"{where}[{k!r}]")] for k, x in obj.items()]
+        metadata = getattr(obj, "_metadata", None)
+        if metadata is not None:
+            kind, entries = "state", [self.encode(metadata, f"the metadata of {where}"), *entries]
         self.open.discard(id(obj))
         return [kind, *entries]
 
@@ -298,6 +306,11 @@ class _Reader:
     def read_ordered_dict(self, *pairs):
         return OrderedDict((self.decode(key), self.decode(value)) for key, value in pairs)
 
+    def read_state(self, metadata, *pairs):
+        made = self.read_ordered_dict(*pairs)
+        made._metadata = self.decode(metadata)
+        return made
+
     def read_float(self, text):
         return float(text)
 
@@ -334,6 +347,7 @@ _READERS = {
     "tuple": _Reader.read_tuple,
     "dict": _Reader.read_dict,
     "OrderedDict": _Reader.read_ordered_dict,
+    "state": _Reader.read_state,
     "float": _Reader.read_float,
     "dtype": _Reader.read_dtype,
     "array": _Reader.read_array,

@@ -130,6 +130,7 @@ def test_subsets_and_concatenation():
     assert order_of(DataLoader(part, batch_size=2)) == [2, 8]
     joined = Squares() + Subset(Squares(), [1, 2])
     assert isinstance(joined, ConcatDataset) and len(joined) == 9 and joined[8] == (2, 4.0) == joined[-1]
+    assert joined.cumulative_sizes == joined.cumsum(joined.datasets) and joined.cumulative_sizes[-1] == 9
     assert list(DataLoader(joined, batch_size=9))[0][0].tolist() == [0, 1, 2, 3, 4, 5, 6, 1, 2]
     with pytest.raises(IndexError, match="out of range for 9 samples"):
         _ = joined[9]

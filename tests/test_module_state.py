@@ -1,6 +1,7 @@
 """Parameters in containers, lazy layers, hooks of modules, and hooks about their state."""
 
 import copy
+import io
 from collections import OrderedDict
 
 import numpy as np
@@ -362,3 +363,48 @@ def test_numbers_of_older_files_and_names_of_arguments():
         state_dict={"value": weft.ones(())}, prefix="", local_metadata={}, strict=True, **lists
     )
     assert lists["missing_keys"] == []
+
+
+# --- versions of classes ----------------------------------------------------------------------------------------------
+def test_states_know_the_versions_of_their_modules():
+    class Newer(nn.Module):
+        _version = 3
+
+        def __init__(self):
+            super().__init__()
+            self.norm, self.seen = nn.BatchNorm1d(2), []
+            self.register_buffer("scale", weft.ones(()))
+
+        def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+            self.seen.append(local_metadata)
+            super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+    module, told = Newer(), []
+    module._register_state_dict_hook(lambda owner, state, prefix, metadata: told.append(metadata))
+    state = module.state_dict()
+    assert dict(state._metadata) == {"": {"version": 3}, "norm": {"version": 2}} and told == [{"version": 3}]
+    file = io.BytesIO()
+    weft.save({"model": state}, file)
+    file.seek(0)
+    for given in (state, copy.deepcopy(state), weft.load(file)["model"]):
+        module.load_state_dict(given)
+        assert module.seen.pop() == {"version": 3}
+    module.load_state_dict(dict(state))
+    assert module.seen.pop() == {}
+    module.load_state_dict(state, assign=True)
+    assert module.seen.pop() == {"version": 3, "assign_to_params_buffers": True}
+    with pytest.raises(RuntimeError, match="size mismatch for scale"):
+        module.load_state_dict({**state, "scale": weft.ones(2)})
+    module.load_state_dict({**state, "scale": weft.full((1,), 5.0)})
+    assert module.scale.item() == 5
+
+
+def test_batches_were_not_counted_before_version_2():
+    norm = nn.BatchNorm2d(3)
+    norm(weft.ones(2, 3, 1, 1))
+    older = {key: value for key, value in norm.state_dict().items() if key != "num_batches_tracked"}
+    assert norm.load_state_dict(older).missing_keys == [] and norm.num_batches_tracked.item() == 1
+    state = norm.state_dict()
+    del state["num_batches_tracked"]
+    with pytest.raises(RuntimeError, match='Missing key.*"num_batches_tracked"'):
+        norm.load_state_dict(state)

@@ -132,6 +132,7 @@ class _InstanceNorm(Module):
     """Every channel of every sample to mean 0 and variance 1. Unlike batch norm, without parameters by default."""
 
     rank = 1
+    _version = 2
 
     def __init__(
         self,

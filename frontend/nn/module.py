@@ -8,7 +8,6 @@
 Attributes are registered by `__setattr__`; names, trees and state_dict keys follow from these three tables.
 """
 
-from collections import OrderedDict
 from inspect import signature
 from types import FunctionType
 
@@ -308,7 +307,7 @@ class Module(Conversions, InnerNames):
         """An OrderedDict of path -> tensor, sharing memory with parameters and persistent buffers."""
         if args:
             destination, prefix, keep_vars = (*args, *(destination, prefix, keep_vars)[len(args) :])
-        return state.collect(self, OrderedDict() if destination is None else destination, prefix, keep_vars)
+        return state.collect(self, state.new() if destination is None else destination, prefix, keep_vars)
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
         """Copy tensors, or NumPy arrays, into parameters and buffers, in place. With `strict` the keys must be the
@@ -326,7 +325,11 @@ class Module(Conversions, InnerNames):
         self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
     ):
         """Load it; classes of users may do more."""
+        self._complete_state(state_dict, prefix, local_metadata)
         state.load_own(self, state_dict, prefix, strict, missing_keys, unexpected_keys, error_msgs)
+
+    def _complete_state(self, state_dict, prefix, local_metadata):
+        """Add to a dict, which is a copy, what this module's class had not when the dict was made."""
 
     def _loads_by_itself(self):
         return type(self)._load_from_state_dict is not Module._load_from_state_dict

@@ -78,6 +78,7 @@ class _BatchNorm(Module):
     """
 
     ranks = ()
+    _version = 2
 
     def __init__(
         self,
@@ -101,6 +102,12 @@ class _BatchNorm(Module):
         self.register_buffer("running_mean", zeros(num_features, dtype=dtype) if tracked else None)
         self.register_buffer("running_var", ones(num_features, dtype=dtype) if tracked else None)
         self.register_buffer("num_batches_tracked", full((), 0) if tracked else None)
+
+    def _complete_state(self, state_dict, prefix, local_metadata):
+        """Before version 2 batches were not counted."""
+        version, key = local_metadata.get("version"), f"{prefix}num_batches_tracked"
+        if (version is None or version < 2) and self.num_batches_tracked is not None and key not in state_dict:
+            state_dict[key] = self.num_batches_tracked.detach()
 
     @pure(lambda layer, *_: layer.track_running_stats and not layer.training and layer._has_usual_check())
     def forward(self, input):

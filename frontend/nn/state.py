@@ -29,9 +29,18 @@ class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpec
 EXTRA = "_extra_state"
 
 
+def new():
+    """An empty state: an OrderedDict that has the versions of modules' classes by path as its `_metadata`."""
+    made = OrderedDict()
+    made._metadata = OrderedDict()
+    return made
+
+
 def collect(module, destination, prefix, keep_vars):
     """Fill `destination` with the state of a module and its children, each module's parameters before its buffers."""
-    own = vars(module)
+    own, local = vars(module), {"version": module._version}
+    if hasattr(destination, "_metadata"):
+        destination._metadata[prefix[:-1]] = local
     if "_state_dict_pre_hooks" in own:
         for hook in _hooks(module, "_state_dict_pre_hooks"):
             hook(module, prefix, keep_vars)
@@ -41,7 +50,7 @@ def collect(module, destination, prefix, keep_vars):
             child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
     if "_state_dict_hooks" in own:
         for hook in _hooks(module, "_state_dict_hooks"):
-            hook(module, destination, prefix, {})
+            hook(module, destination, prefix, local)
     return destination
 
 
@@ -75,22 +84,26 @@ def _own(module, prefix=""):
 class _Loading:
     """One load_state_dict: what was found wrong, and what is copied if nothing was."""
 
-    def __init__(self, state_dict, strict, assign):
-        self.state_dict, self.strict, self.assign = state_dict, strict, assign
+    def __init__(self, state_dict, strict, assign, metadata=None):
+        self.state_dict, self.strict, self.assign, self.metadata = state_dict, strict, assign, metadata or {}
         self.known, self.pairs, self.extra, self.afterwards = set(), [], [], []
         self.missing, self.unexpected, self.problems = [], [], []
 
     def visit(self, module, prefix=""):
         """Look up the state of a module and those below it."""
         lists, own = (self.missing, self.unexpected, self.problems), vars(module)
+        local = dict(self.metadata.get(prefix[:-1], {}))
+        if self.assign:
+            local["assign_to_params_buffers"] = True
         if "_load_state_dict_pre_hooks" in own:
             for hook in _hooks(module, "_load_state_dict_pre_hooks"):
-                hook(self.state_dict, prefix, {}, self.strict, *lists)
+                hook(self.state_dict, prefix, local, self.strict, *lists)
         if module._loads_by_itself():
             # A class of the user's: it takes what it wants, at once.
             self.known.update(path for path, _ in _own(module, prefix))
-            module._load_from_state_dict(self.state_dict, prefix, {}, self.strict, *lists)
+            module._load_from_state_dict(self.state_dict, prefix, local, self.strict, *lists)
         else:
+            module._complete_state(self.state_dict, prefix, local)
             self.visit_own(module, prefix)
         for name, child in own["_modules"].items():
             if child is not None:
@@ -142,7 +155,11 @@ def load(module, state_dict, strict, assign=False):
     """Copy a state_dict into a module in place, all of it or nothing."""
     if not hasattr(state_dict, "items"):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-    loading = _Loading(OrderedDict(state_dict.items()), strict, assign)
+    metadata = getattr(state_dict, "_metadata", None)
+    copied = OrderedDict(state_dict.items())
+    if metadata is not None:
+        copied._metadata = metadata
+    loading = _Loading(copied, strict, assign, metadata)
     loading.visit(module)
     unexpected = [key for key in loading.state_dict if key not in loading.known]
     loading.unexpected += [key for key in unexpected if key not in loading.unexpected]
@@ -185,8 +202,8 @@ def _quoted(keys):
 
 def _as_number(tensor, value):
     """Numbers were rows of one element before PyTorch 0.4, and in files of libraries they still are."""
-    is_row = isinstance(value, Tensor) and len(shape_of(value)) == 1
-    return value[0] if is_row and shape_of(value) != (0,) and not is_lazy(tensor) and not shape_of(tensor) else value
+    is_row = isinstance(value, Tensor) and tuple(shape_of(value)) == (1,)
+    return value[0] if is_row and not is_lazy(tensor) and not shape_of(tensor) else value
 
 
 def _misfit(key, tensor, value):

@@ -11,7 +11,7 @@ instead.
 
 import math
 import operator
-from itertools import chain, cycle, islice
+from itertools import accumulate, chain, cycle, islice
 
 import numpy as np
 
@@ -177,18 +177,21 @@ class ConcatDataset(Dataset):
             raise AssertionError("ConcatDataset: datasets should not be an empty iterable")
         if any(isinstance(dataset, IterableDataset) for dataset in self.datasets):
             raise AssertionError("ConcatDataset does not support IterableDataset; use ChainDataset, or a + b")
-        self.ends = []
-        for dataset in self.datasets:
-            self.ends.append(len(dataset) + (self.ends[-1] if self.ends else 0))
+        self.cumulative_sizes = self.cumsum(self.datasets)
 
     def __len__(self):
-        return self.ends[-1]
+        return self.cumulative_sizes[-1]
+
+    @staticmethod
+    def cumsum(sequence):
+        """Where each of the datasets ends."""
+        return list(accumulate(map(len, sequence)))
 
     def __getitem__(self, index):
         if index < 0:
             index += len(self)
         start = 0
-        for dataset, end in zip(self.datasets, self.ends):
+        for dataset, end in zip(self.datasets, self.cumulative_sizes):
             if start <= index < end:
                 return dataset[index - start]
             start = end
