@@ -67,12 +67,13 @@ class ValueMeta(Plain):
 
 
 class UpdateKey(NamedTuple):
-    """What an update is compared by beside its operands."""
+    """What an update is compared by beside its operands. shown: numbers of what shows again what it has changed."""
 
     rule: object
     n_rows: int
     n_numbers: int
     flags: dict
+    shown: tuple = ()
 
 
 class Operand:
@@ -281,9 +282,7 @@ class Recording:
     )
 
     def __init__(self, name, signature, fullgraph=False, sizes=None):
-        self.name = name
-        self.signature = signature
-        self.fullgraph = fullgraph
+        self.name, self.signature, self.fullgraph = name, signature, fullgraph
         self.root = Step("root", (), None, True, (), 0, 0, None)
         self.n_branches = 1
         self.n_not_added = 0  # how often there was no new path because others were compiled in vain

@@ -6,6 +6,7 @@ them: whoever reads one has the program run before. Where the call knows them, o
 this is proven, and the change runs eagerly, with the reason noted for `explain`.
 """
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from ..programs.recording import (
 )
 from ..state.aligned import owner_of
 from ..state.exposure import has_exposed, is_exposed
-from ..state.modes import state
+from ..state.modes import no_grad, state
 from ..state.references import is_base_held
 from ..state.tensor import Tensor
 from . import frame_autograd, frame_through, frame_views
@@ -69,7 +70,8 @@ def apply_inplace(frame, op, target, operands, attributes):
         new = frame.apply(cast, (new,), {"dtype": target.dtype}, inside=True)
     part = new
     if base is not target and new._frame is frame:
-        new = frame_through.put_back(frame, vid, base, new)
+        with nullcontext() if target._requires_grad or not base._requires_grad else no_grad():
+            new = frame_through.put_back(frame, vid, base, new)
     if new._frame is not frame:
         return _inplace_eagerly(
             frame, f"{op.name}: the new value was computed eagerly", target, _copy_into, target, part
@@ -79,9 +81,9 @@ def apply_inplace(frame, op, target, operands, attributes):
         ASSIGN, (base, new, *shown), None, (),
         lambda: InplaceDetail(op, codes, dict(attributes), depth, shared, origin_of(frame, base), vid),
     )  # fmt: skip
+    version, root = frame.versioned.get(vid), frame.roots.get(vid, vid)
     assign(frame, base, new._vid, new._meta, base is not target and frame_through.is_silent(frame, vid))
-    for name, number in zip(shown, numbers):
-        frame_through.show_again(frame, name, number, base)
+    frame_through.show_again(frame, shown, numbers, {root: base}, version)
     frame.changing = False
     return target
 

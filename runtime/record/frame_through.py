@@ -12,7 +12,7 @@ import numpy as np
 
 from ...compiler.ops import view
 from ...compiler.ops.parts import PARTS_AT, composed, cut, cut_at, put_at, put_cut, shown_part, without_given
-from ...compiler.ops.view import data, detach
+from ...compiler.ops.view import data, detach, leaf
 from ..programs.recording import ValueMeta
 from ..state.modes import state
 from ..state.references import is_held
@@ -25,26 +25,39 @@ _LARGE = 1 << 17  # elements
 
 def changed_through(frame, target, vid, operands):
     """What is changed where a change in place is asked of `target`: (the tensor, the pending views that show it again
-    afterwards, the target first if it is one of them). None if that cannot be said, or if a backward of the call would
+    afterwards, in the order in which they were made). None if that cannot be said, or if a backward of the call would
     have to go on with what it finds there."""
     root = frame.roots.get(vid, vid)
     base, group = frame.tensors[root] if root != vid else target, frame_views.group(frame, vid)
-    others = [v for v in group if v not in (root, vid) and is_alive(frame, v)]
-    names = others if root == vid else [vid, *others]
-    if not names or base is None or any(is_no_view(frame, v, root) for v in names):
+    names = sorted(v for v in group if v != root and (v == vid or is_alive(frame, v)))
+    if not names or base is None or not _can_be_shown(frame, names, root):
         return None
-    if others and (frame.versioned or any(is_whole(frame.step_of(v)) for v in others)):
+    if root != vid and _way_back(frame, vid) is None:
         return None
     if _is_small_part_elsewhere(frame, names, base):
         frame_views.note_looks(frame, names)
         return None
-    if root != vid and frame.step_of(vid).op is data and not group.isdisjoint(frame_views.read_by_any_backward(frame)):
+    if is_silent(frame, vid) and not group.isdisjoint(frame_views.read_by_any_backward(frame)):
         return None
     shown = tuple([frame.tensors[v] for v in names])
     flows = any(isinstance(x, Tensor) and x._requires_grad for x in (*shown, *(operands if state.grad_enabled else ())))
+    if not state.grad_enabled and not base.has_history:
+        return (base, shown) if _keep_their_history(frame, names, root) else None
     if flows or base.has_history or root == vid and base._requires_grad:
         return (base, shown) if _may_get_history(frame, base, names) else None
     return base, shown
+
+
+def names_of(frame, vid):
+    """Numbers of the living names of a tensor that changes without a history, which are to show it again; None if one
+    cannot be. It is no view itself."""
+    if vid in frame.roots:
+        return None
+    alive = sorted(v for v in frame_views.group(frame, vid) if v != vid and is_alive(frame, v))
+    names = frame_views.living(frame, alive)
+    if not _can_be_shown(frame, names, vid) or not _keep_their_history(frame, names, vid):
+        return None
+    return tuple(names)
 
 
 def _is_small_part_elsewhere(frame, names, base):
@@ -61,13 +74,48 @@ def is_alive(frame, vid):
     return frame.tensors[vid] is not None and (vid in frame.externals or is_held(frame.tensors, vid))
 
 
-def is_no_view(frame, vid, root):
-    """Whether the tensor of a value cannot be shown again as a view of a changed root."""
-    tensor = frame.tensors[vid]
-    if vid in frame.externals or tensor._frame is not frame or tensor._data is not None:
-        return True
+def _can_be_shown(frame, names, root):
+    """Whether the tensors of these values, all living views of a root, can be shown again when that has changed."""
+    externals, tensors = frame.externals, [frame.tensors[v] for v in names]
+    if any(v in externals or t._frame is not frame or t._data is not None for v, t in zip(names, tensors)):
+        return False
+    return all(_way_to(frame, v, root, names) is not None for v in names)
+
+
+def _way_to(frame, vid, root, names):
+    """(op, number of its operand, attributes) of the step that shows a view again, or (None, root, (spec, axes)) of a
+    part of the root: as it was made, if what it was made of is shown again too, else from the root, past those that
+    nobody holds. None if there is no way."""
     step = frame.step_of(vid)
-    return (step.op not in _PUT_BACK or step.operands != (root,)) and any_part_of(frame, vid, root) is None
+    operand = step.operands[0]
+    is_as_made = len(step.operands) == 1 and (operand == root or operand in names)
+    if is_as_made and (step.op in _PUT_BACK or any_part_of(frame, vid, operand) is not None):
+        return step.op, operand, step.attributes
+    steps = _steps_between(frame, vid, root)
+    if steps is None:
+        return None
+    apart = [step for step in steps if not _shows_all(step)]
+    if not apart:
+        return step.op, root, step.attributes
+    if vid in frame.versioned or step.op is leaf:
+        return None  # the version of a view of a .data is that of a name between
+    if len(apart) == 1 and apart[0].op in _PUT_BACK:
+        return apart[0].op, root, apart[0].attributes
+    part = any_part_of(frame, vid, root)
+    return None if part is None else (None, root, part)
+
+
+def _keep_their_history(frame, names, root):
+    """Whether names that gradients flow through still have the history they had after a change under no_grad of a leaf:
+    they are made of it by the same op."""
+    for vid in names:
+        tensor, step = frame.tensors[vid], frame.step_of(vid)
+        is_plain = tensor._node is None and vid not in frame.hooked_values
+        way = _way_to(frame, vid, root, names)
+        as_made = way == (step.op, step.operands[0], step.attributes) or way[0] is leaf
+        if tensor._requires_grad and not (is_plain and as_made):
+            return False
+    return True
 
 
 def part_of(frame, vid, root):
@@ -77,9 +125,11 @@ def part_of(frame, vid, root):
 
 
 def any_part_of(frame, vid, root):
-    """The same of whatever leads there, if what is shown could have been taken by slices and selects."""
+    """The same of whatever leads there, if what is shown could have been taken by slices and selects. Whole names on
+    the way show what they are names of."""
     steps = _steps_between(frame, vid, root)
-    if steps is None or any(map(is_whole, steps)):
+    steps = steps and [step for step in steps if not _shows_all(step)]
+    if not steps:
         return None
     found = composed(frame.meta(root).shape, steps)
     if found is not None or any(step.op in PARTS_AT for step in steps):
@@ -130,20 +180,38 @@ def is_whole(step):
     return step.op in (data, detach)
 
 
+def _shows_all(step):
+    """The same, or a leaf that the tensor of its operand has become."""
+    return is_whole(step) or step.op is leaf
+
+
 def put_back(frame, vid, base, new):
     """The value of the base in which what the view shows has become `new`."""
-    root, step = frame.roots[vid], frame.step_of(vid)
-    has_own_way = step.op in _PUT_BACK and step.operands == (root,)
-    found = part_of(frame, vid, root) if has_own_way else any_part_of(frame, vid, root)
-    if found is None:
+    step, part = _way_back(frame, vid)
+    if part is None:
         steps = _PUT_BACK[step.op](base, new, **step.attributes)
     else:
-        steps = [_at(frame, put_cut, put_at, (base, None), *found)]
+        steps = [_at(frame, put_cut, put_at, (base, None), *part)]
     for op, operands, attributes in steps:
         new = frame.apply(op, tuple(new if x is None else x for x in operands), attributes, True, True)
         # On the way nobody asks for a version, for which a view would keep what it shows alive.
         new._base = None
     return new
+
+
+def _way_back(frame, vid):
+    """(the step whose opposite leads from what a view shows back to its root, None), or (None, the part of the root
+    that it is); None if neither does."""
+    root = frame.roots[vid]
+    steps = _steps_between(frame, vid, root)
+    if steps is None:
+        return None
+    apart = [step for step in steps if not _shows_all(step)] or steps[-1:]
+    has_own_way = len(apart) == 1 and apart[0].op in _PUT_BACK
+    part = part_of(frame, vid, root) if has_own_way and apart == steps else any_part_of(frame, vid, root)
+    if part is not None:
+        return None, part
+    return (apart[0], None) if has_own_way else None
 
 
 def _at(frame, known, given, operands, spec, axes):
@@ -187,6 +255,7 @@ _COPIED = (view.clone, (None,), {})
 _PUT_BACK = {
     view.data: _put_whole,
     view.detach: _put_whole,
+    leaf: _put_whole,
     view.permute: _put_permuted,
     view.transpose: _put_transposed,
     view.t: _put_turned,
@@ -217,20 +286,28 @@ def note_silent_change(frame, vid):
         frame.rewritten = True
 
 
-def show_again(frame, target, old, base):
-    """The target, which had this number, shows what its base holds now."""
-    step, root = frame.step_of(old), frame.roots[old]
-    op, operands, attributes = step.op, (base,), step.attributes
-    flows = base.has_history and not is_whole(step)
-    if flows or step.operands != (root,):
-        op, operands, attributes = _at(frame, cut, cut_at, operands, *any_part_of(frame, old, root))
-    meta = ValueMeta(target._meta.shape, target._meta.dtype, flows, flows)
-    show(frame, target, old, frame.take(op, operands, attributes, (meta,)))
+def show_again(frame, names, numbers, changed, version=None):
+    """The names of what has just changed, which had these numbers, show what that holds now. changed: number before ->
+    the tensor that has changed. version: the number that the .data had whose version counts the change, if one does."""
+    known = changed | dict(zip(numbers, names))
+    for name, number in zip(names, numbers):
+        root = frame.roots[number]
+        op, operand, attributes = _way_to(frame, number, root, numbers)
+        flows = changed[root].has_history and not is_whole(frame.step_of(number))
+        operands = (known[operand],)
+        if flows or op is None:
+            part = any_part_of(frame, number, root) if flows else attributes
+            op, operands, attributes = _at(frame, cut, cut_at, (changed[root],), *part)
+        flags = (flows, flows) if flows or not name._requires_grad else (True, name._meta.history)
+        meta = ValueMeta(name._meta.shape, name._meta.dtype, *flags)
+        show(frame, name, number, frame.take(op, operands, attributes, (meta,)), number == version)
 
 
 def show(frame, target, old, step, is_changed=True):
     """The target holds the value of a step, a view of its base; another one than before, if it has changed."""
     step.detail = "view"
+    if step.op is leaf:
+        frame.changed_leaves[old] = target
     frame.tensors[old] = None
     frame.tensors.append(target)
     target._vid, target._meta = step.first, step.metas[0]

@@ -16,6 +16,7 @@ from ..state.attributes import refusal
 from ..state.exposure import has_exposed
 from ..state.modes import state
 from ..state.references import held
+from . import frame_through
 from .frame_changes import after_change, alias_reason, assign, before_change, is_borrowed, tell_others
 from .frame_views import living
 
@@ -81,7 +82,9 @@ def update(frame, rule, rows, numbers, flags):
     ids = tuple([x._vid if x._frame is frame else met(id(x)) for row in rows for x in row])
     if None in ids:
         ids = tuple([identify(x) for row in rows for x in row])
-    key = UpdateKey(rule, len(rows), len(numbers), flags)
+    names = _names_of_targets(frame, rule, rows, numbers, flags) if frame.views else ()
+    shown = tuple([x._vid for x in names])
+    key = UpdateKey(rule, len(rows), len(numbers), flags, shown)
     step = frame.follow(UPDATE, ids, key, state.grad_enabled)
     if step is None:
         # What was expected may not have been met: number everything anew.
@@ -100,7 +103,7 @@ def update(frame, rule, rows, numbers, flags):
             frame.updates[step] = usual
             frame.changing = False
             return
-        reason = _update_reason(frame, step, rows)
+        reason = _update_reason(frame, step, rows, shown)
     except TooManyPaths:
         reason = "too many paths"
     except _REFUSALS as error:
@@ -114,9 +117,27 @@ def update(frame, rule, rows, numbers, flags):
     frame.step = step
     frame.n_unusual_updates += 1
     usual = frame.updates[step] = UsualUpdate.of(frame, step, rows)
-    step.detail.usual = None if usual is None or usual.are_changed else usual
-    _assign_all(frame, step, [row[k] for row in rows for k in step.detail.targets])
+    step.detail.usual = None if usual is None or usual.are_changed or shown else usual
+    targets = [row[k] for row in rows for k in step.detail.targets]
+    changed = {_number_of(frame, x): x for x in targets}
+    _assign_all(frame, step, targets)
+    frame_through.show_again(frame, names, shown, changed)
     frame.changing = False
+
+
+def _names_of_targets(frame, rule, rows, numbers, flags):
+    """The living names, made in the call, of the tensors that an update is about to change, in order."""
+    met = [(row, k, _number_of(frame, x)) for row in rows for k, x in enumerate(row)]
+    if not any(frame.views.get(vid) for _, _, vid in met):
+        return ()
+    positions = _changed_positions(rule, rows, numbers, flags)
+    named = [frame_through.names_of(frame, vid) for _, k, vid in met if k in positions and frame.views.get(vid)]
+    # What cannot be shown again is a reason against the update as a step.
+    return tuple([frame.tensors[v] for found in named for v in sorted(found or ())])
+
+
+def _number_of(frame, x):
+    return x._vid if x._frame is frame else frame.bound.get(id(x))
 
 
 def _rows_reason(frame, rows, flags):
@@ -178,6 +199,7 @@ class UsualUpdate:
 
     __slots__ = (
         "targets", "arrays", "storages", "owners", "homes", "bound", "old", "leaves", "commits", "views", "are_changed",
+        "shows",
     )  # fmt: skip
 
     @classmethod
@@ -197,7 +219,8 @@ class UsualUpdate:
         self.homes = {id(t): home for t, home in zip(self.targets, known)}
         self.arrays = [array for _, array, _ in known]
         self.owners = [owner_of(a) for a in self.arrays]
-        self.views = _views_of(frame, self.old)
+        self.views = [v for v in _views_of(frame, self.old) if v not in step.attributes.shown]
+        self.shows = bool(step.attributes.shown)
         self.bound = {id(t): step.first + k for k, t in enumerate(self.targets)}
         self.commits = tuple((old, step.first + k) for k, old in enumerate(self.old))
         self.leaves = {
@@ -227,7 +250,7 @@ class UsualUpdate:
     def redo(self, frame, step):
         """What a Frame notes down when it meets the update that a usual call has done."""
         frame.updates[step] = self
-        if not self.are_changed:
+        if not self.are_changed and not self.shows:
             self.apply(frame)
             return
         frame.n_unusual_updates += 1
@@ -262,7 +285,7 @@ def _views_of(frame, numbers):
 _data = attrgetter("_data")
 
 
-def _update_reason(frame, step, rows):
+def _update_reason(frame, step, rows, shown):
     owners, views = frame.owners, frame.views
     targets = [id(row[k]) for row in rows for k in step.detail.targets]
     if len(set(targets)) < len(targets):
@@ -277,7 +300,7 @@ def _update_reason(frame, step, rows):
                 if alone and (storage is None or storage.sharers is None):
                     continue
             vid, flows = x._vid if x._frame is frame else frame.bound[id(x)], state.grad_enabled
-            reason = alias_reason(frame, x, vid, flows=flows)
+            reason = alias_reason(frame, x, vid, shown, flows)
             if reason is not None:
                 return reason
     return None

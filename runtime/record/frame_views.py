@@ -9,7 +9,7 @@ from ...compiler.ops.parts import PARTS_AT, at_known_place, cut_at
 from ...compiler.ops.view import data, detach
 from ..eager.gate import apply_eagerly
 from ..eager.node import Saved
-from ..programs.recording import ASSIGN, INPUT
+from ..programs.recording import ASSIGN, INPUT, UPDATE
 from ..state.aligned import layout_of_array
 from ..state.modes import frame_hidden, no_grad
 from ..state.references import is_held
@@ -53,10 +53,18 @@ def shown_again(last):
     were views of."""
     found, path = {}, last.path()
     for k, change in enumerate(path):
-        if change.op is ASSIGN and len(change.operands) > 2:
+        before = names_before(change)
+        if before:
             shown = (step.first for step in islice(path, k + 1, None) if step.op is not INPUT)
-            found.update(zip(shown, change.operands[2:]))
+            found.update(zip(shown, before))
     return found
+
+
+def names_before(step):
+    """The numbers that the names had which the steps after a change show again, in order; none after other steps."""
+    if step.op is ASSIGN:
+        return step.operands[2:]
+    return step.attributes.shown if step.op is UPDATE else ()
 
 
 def _detached_at(last, vid, again):
@@ -183,9 +191,9 @@ def note_looks(frame, views):
 def _shown_before(step):
     """The number that a view had before a change after which it shows its base again; None if there was no change."""
     k, change = 0, step.parent
-    while change is not None and change.op is not ASSIGN:
+    while change is not None and not names_before(change):
         k, change = k + (change.op is not INPUT), change.parent
-    return None if change is None else change.operands[2 + k]
+    return None if change is None else names_before(change)[k]
 
 
 def _stand_in(frame, vid):

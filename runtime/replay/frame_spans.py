@@ -31,6 +31,7 @@ from ..state.modes import autocasting, state
 from ..state.tensor import Tensor
 from . import native, native_layout, native_words
 from .native_records import is_simple
+from .usual_through import Shown
 
 _MAX_LESSONS = 4  # of one object at one place, unless what was learned has been of use
 _MANY_USES = 16
@@ -78,8 +79,9 @@ class Spans:
         guards = self._guards(start, optimizer, Guards().cover_optimizer, optimizer)
 
         def noted(rule, params, states, names, numbers, flags):
+            place = frame.position.value - start
             done = update_again(rule, params, states, names, numbers, flags)
-            made.append((params, states, names, numbers) if done else None)
+            made.append(((params, states, names, numbers), place) if done else None)
             return done
 
         frame.update_again = noted
@@ -87,10 +89,14 @@ class Spans:
             optimizer._update_groups()
         finally:
             frame.update_again = update_again
-        as_many = frame.position.value == start + len(made) and not frame.departed.value
-        if guards and made and None not in made and as_many:
-            self.replay.add_step(start, optimizer, guards, made)
+        if guards and made and None not in made and not frame.departed.value and self._are_updates(start):
+            self.replay.add_step(start, frame.position.value, optimizer, guards, made)
         return True
+
+    def _are_updates(self, start):
+        """Whether all that has been done from there on are updates, and what shows again what these have changed."""
+        done = self.frame.entries[start : self.frame.position.value]
+        return all(e.op is UPDATE or e.change.__class__ is Shown for e in done)
 
     def _guards(self, start, key, cover, *operands):
         """What a call depends on; None if it is not pure, or was learned too often: then it is not learned again."""
@@ -224,7 +230,9 @@ class Guards:
             return False
         if condition is not None and not condition(module, *args):
             return False
-        if not self._cover_tensors([x for x in own.values() if isinstance(x, Tensor)]):
+        held = [x for x in own.values() if isinstance(x, Tensor)]
+        # One that the call has made (functional_call) is another one in the next call, the more so if it is kept here.
+        if any(x._frame is not None and x._frame is state.frame for x in held) or not self._cover_tensors(held):
             return False
         functional = kind.forward.__globals__.get("F")
         if functional is not None and not self._cover_functions(kind.forward, vars(functional)):

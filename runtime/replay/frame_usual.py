@@ -364,9 +364,7 @@ class UsualFrame(
             self.changing = True
             usual_inplace.make(self, change, target)
             self.position.value += 1
-            for _ in change.shown:
-                usual_inplace.make(self, self.entries[self.position.value].change, target)
-                self.position.value += 1
+            self.show_again(len(change.shown))
             self.changing = False
             return True
         return False
@@ -431,8 +429,11 @@ class UsualFrame(
             and not held(self.tensors, entry.update.views)
         ):
             self.numbers += map(float, numbers)
+            self.changing = True
             entry.update.bump_versions()
             self.position.value += 1
+            self.show_again(entry.n_shown)
+            self.changing = False
             return True
         return False
 

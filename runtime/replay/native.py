@@ -330,11 +330,13 @@ class NativeReplay:
         rest = id(enabled), end, result, id(appended), *table_of(held, roots, 2), 0, *fresh_of_span(held, fresh)
         self._add_span(start, key, held, guards, codes, rest)
 
-    def add_step(self, start, optimizer, guards, updates):
-        """From now on a step of the optimizer at this position makes these updates if the guards hold."""
+    def add_step(self, start, end, optimizer, guards, updates):
+        """From now on a step of the optimizer at this position makes these updates if the guards hold. updates: (what
+        `update_again` was given but for the rule and its flags, how many entries after the first) each."""
         held = [updates]
-        rows = table_of(held, [map(id, update) for update in updates], native_words.UPDATE_WORDS)
-        self._add_span(start, optimizer, held, guards, rows, (0, start + len(updates)))
+        rows = [(*map(id, update), place) for update, place in updates]
+        table = table_of(held, rows, native_words.UPDATE_WORDS)
+        self._add_span(start, optimizer, held, guards, table, (0, end))
 
     def refuse_span(self, start, key):
         """From now on a call of this object at this position is Python's business."""

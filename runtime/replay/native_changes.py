@@ -6,6 +6,7 @@ from . import native_words as t
 from .native_in_flight import InFlight
 from .native_inputs import enter_fresh
 from .native_ops import operands_at, take_numbers, take_numbers_again
+from .native_shown import number_anew, show_again
 from .native_text import NULL, Method
 from .native_updates import count_version, require_alone
 
@@ -41,10 +42,9 @@ def _inplace_again(f):
     f.assign(target, b.offset(tensors, f.load(change, 8 * t.NEW, I64), 8), 0)
     f.advance()
     with b.when(is_made):
-        _number_anew(f, change, target, tensors)
+        number_anew(f, change, target, tensors)
         f.assign(f.word(t.NONE), target, layout.data)
-    with b.loop(0, f.load(change, 8 * t.N_SHOWN, I64), 1):
-        _show_again(f, tensors)
+    show_again(f, f.load(change, 8 * t.N_SHOWN, I64), tensors)
     f.finish(f.keep(f.word(t.TRUE)))
 
 
@@ -56,26 +56,6 @@ def _target(f, change, tensors):
     with b.when(b.cmp("ne", target, given)):
         f.same(f.load(given, f.layout.data), f.word(t.NONE))
     return target
-
-
-def _number_anew(f, change, tensor, tensors):
-    """A tensor of the call holds another value."""
-    for word, slot in ((t.NEW_NUMBER, "vid"), (t.NEW_META, "meta"), (t.NEW_FLAG, "requires_grad")):
-        f.assign(f.load(change, 8 * word), tensor, getattr(f.layout, slot))
-    f.assign(f.word(t.NONE), f.b.offset(tensors, f.load(change, 8 * t.OLD, I64), 8), 0)
-
-
-def _show_again(f, tensors):
-    """Another name of what has changed is a tensor of the call, and holds what the next entry says (usual_through.py:
-    Shown)."""
-    b = f.b
-    entry = b.offset(f.word(t.ENTRIES), f.word(t.K, I64), 8 * t.ENTRY_WORDS)
-    change = f.load(entry, 8 * t.CHANGE)
-    take_numbers_again(f, change)
-    tensor = f.item(tensors, f.load(change, 8 * t.OLD, I64))
-    f.assign(tensor, b.offset(tensors, f.load(change, 8 * t.NEW, I64), 8), 0)
-    _number_anew(f, change, tensor, tensors)
-    f.advance()
 
 
 def _require_alone(f, change, target, is_made, tensors):

@@ -73,14 +73,15 @@ def words_of_entry(held, entry):
         row += [*[0] * (native_words.FRESH - len(row)), *_fresh(held, entry)]
         at_known = AT_KNOWN_PLACES.get(entry.op)
         return row if at_known is None else [id(at_known), *row[1:], _place(held, entry)]
-    rule, n_rows, n_numbers, flags = entry.attributes
+    rule, n_rows, n_numbers, flags, _ = entry.attributes
     targets = entry.update.targets
     storages = np.array([*map(id, entry.update.storages), *map(id, targets)], np.int64)
     views = np.array(entry.update.views, np.int64)
     held += [storages, views, flags]
     row[:2] = id(rule), id(flags)
     row += [0, n_numbers, len(codes) // n_rows, storages.ctypes.data, len(targets), 0, -1, 0, 0]
-    return [*row, views.ctypes.data, len(views)]
+    row += [views.ctypes.data, len(views)]
+    return [*row, *[0] * (native_words.N_SHOWN_AFTER - len(row)), entry.n_shown]
 
 
 def _place(held, entry):

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from ...compiler.emit.builder import I32, I64
 from . import native_attributes
 from . import native_words as t
+from .native_shown import show_again
 from .native_text import NULL, Helper, Method
 
 
@@ -76,7 +77,8 @@ def _take_updates(f, span):
     updates, n = f.load(span, 8 * t.CODES), f.load(span, 8 * t.N_CODES, I64)
     first = f.entry()
     with b.loop(0, n, 1) as i:
-        entry, update = b.offset(first, i, 8 * t.ENTRY_WORDS), b.offset(updates, i, 8 * t.UPDATE_WORDS)
+        update = b.offset(updates, i, 8 * t.UPDATE_WORDS)
+        entry = b.offset(first, f.load(update, 8 * 4, I64), 8 * t.ENTRY_WORDS)
         f.require_true("weft_match_rows", entry, *[f.load(update, 8 * k) for k in range(3)])
     with b.loop(0, n, 1) as i:
         _take_update(f, f.entry(), f.load(b.offset(updates, i, 8 * t.UPDATE_WORDS), 8 * 3))
@@ -204,7 +206,9 @@ def _take_update(f, entry, numbers):
         f.append(t.NUMBERS, f.item(items, i))
     with b.loop(0, n_storages, 1) as i:
         count_version(f, f.item(storages, i))
+    n_shown = f.load(entry, 8 * t.N_SHOWN_AFTER, I64)
     f.advance()
+    show_again(f, n_shown, f.tensor_items())
 
 
 def count_version(f, storage):

@@ -86,7 +86,9 @@ CHANGE = 16  # of a change in place: where its words are
 FRESH, N_FRESH, FRESH_CODE = 17, 18, -17
 # Of a part whose place is a number, while its OP has it as an attribute: where words are that say how many operands
 # come before the starts, the spec (null of a select), the names of attributes, a select's axis.
-PLACE, ENTRY_WORDS, N_BEFORE_STARTS, SPEC, NAMES, AXIS, MOST_STARTS = 19, 20, 0, 1, 2, 4, 8
+PLACE, N_BEFORE_STARTS, SPEC, NAMES, AXIS, MOST_STARTS = 19, 0, 1, 2, 4, 8
+# Of an update: how many names show again what it changes, in the entries that follow.
+N_SHOWN_AFTER, ENTRY_WORDS = 20, 21
 # The words of a change: its op, the target's numbers before and after, whether the call makes the target, the target if
 # it is the same in every call (else 0), numbers of views, and of both numbers: the object, meta, flag.
 CHANGE_OP, OLD, NEW, IS_MADE, TARGET, GROUP, N_GROUP, OLD_NUMBER, OLD_META, OLD_FLAG = range(10)
@@ -99,7 +101,8 @@ GIVEN_NAME, N_SHOWN, AGAIN, N_AGAIN, CHANGE_WORDS, AGAIN_WORDS = *range(13, 18),
 # views and their bases, how often it was taken, what comes in with it (as of an entry, but among its own arguments).
 KEY, CODES, N_CODES, GUARDS, N_GUARDS, SPAN_MODE, END, RESULT, APPENDED, ROOTS, N_ROOTS, USES = range(12)
 SPAN_FRESH, N_SPAN_FRESH, SPAN_WORDS = 12, 13, 14
-UPDATE_WORDS = 4  # of an optimizer's step, in place of numbers of arguments: params, states, names, numbers
+# Of an optimizer's step, in place of numbers of arguments: params, states, names, numbers, its place after the first.
+UPDATE_WORDS = 5
 # The words of a guard: which kind, an object, a container, its size, the (key, value) pairs in it, the object's class.
 KIND, OBJECT, CONTAINER, SIZE, PAIRS, CLASS = range(6)
 GUARD_WORDS = 6

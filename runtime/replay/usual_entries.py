@@ -4,6 +4,7 @@ from operator import is_
 
 from ...compiler.ops.view import connect, leaf
 from ..programs.recording import ASSIGN, BACKWARD, GRADIENTS, INPUT, UPDATE
+from ..record.frame_views import names_before
 from .usual_functions import Connected
 from .usual_inplace import Change
 from .usual_leaves import NewLeaf
@@ -16,11 +17,12 @@ class NotReplayed(Exception):
 
 class Entry:
     """A step of the path. `fresh`: (number, position among the operands, key) of the tensors from outside that come in
-    with it. `root`: of a view, the number of its base: in memory, or for the version where that is a .data."""
+    with it. `root`: of a view, the number of its base: in memory, or for the version where that is a .data.
+    `n_shown`: of an update, how many names of what it changes the entries after it show again, together with it."""
 
     __slots__ = (
         "op", "step", "operands", "attributes", "grad_enabled", "vid", "fresh", "root", "numbers", "update",
-        "undo", "change", "walk", "turned", "goes_outside",
+        "undo", "change", "n_shown", "walk", "turned", "goes_outside",
     )  # fmt: skip
 
     def __init__(self, step, fresh, root, update=None):
@@ -31,6 +33,7 @@ class Entry:
         self.update = update
         self.walk = None  # of the first step of a backward pass through nodes (usual_walks.py)
         self.change = None  # of an assignment (usual_inplace.py)
+        self.n_shown = 0
         self.turned = {}  # number of what comes in -> that of the argument that it is, which is a leaf now
         self.undo = None  # of a backward to expected leaves: (leaves, their gradients before)
         self.goes_outside = False  # of a backward, whether the call has made none of its leaves
@@ -62,7 +65,7 @@ class End:
 
 def entries_of(frame):
     """The entries of the path after the arguments. NotReplayed if there is a step they cannot express."""
-    entries, fresh, moved = [], [], set()
+    entries, fresh, moved, names, version = [], [], set(), (), None
     turned = {one.after: one.before for one in frame.turned.values()}
     expected = dict(zip(frame.confirmed.numbers, frame.confirmed.tensors))
     for step in frame.steps[frame.start.depth :]:
@@ -70,15 +73,19 @@ def entries_of(frame):
             if step.first not in expected:
                 fresh.append((step.first, step.attributes))
             continue
-        if step.op is leaf or step.op is connect:
+        if names:
+            entry = Entry(step, (), _base_of(frame, step))
+            entry.numbers, entry.change = (), Shown(frame, step, names, version)
+            names = entry.change.shown
+        elif step.op is leaf or step.op is connect:
             entry = _new_leaf(frame, step, fresh)
-        elif entries and entries[-1].change is not None and _shows_again(entries[-1], step):
-            entry = Entry(step, (), step.operands[0])
-            entry.numbers, entry.change = (), Shown(frame, step, entries[-1].change)
         elif step.op is ASSIGN:
             entry = _assignment(frame, step, fresh, entries, expected)
+            names, version = entry.change.shown, entry.change.version
         else:
             entry = _entry(frame, step, fresh, turned)
+            names, version = names_before(step), None
+            entry.n_shown = len(names)
         if entry.op is BACKWARD and all(vid in expected for vid in step.detail.wanted):
             entry.undo = ([expected[vid] for vid in step.detail.wanted], [None] * len(step.detail.wanted))
         if entry.op is BACKWARD:
@@ -123,9 +130,10 @@ def _assignment(frame, step, fresh, entries, expected):
     return entry
 
 
-def _shows_again(before, step):
-    """Whether the step is what follows a change of a tensor that has other names."""
-    return bool(before.change.shown) and step.parent is before.step
+def _base_of(frame, step):
+    """The number of what a view is an Entry's view of."""
+    root = frame.versioned.get(step.first, step.first)
+    return frame.roots[step.first] if root == step.first else root
 
 
 def _new_leaf(frame, step, fresh):
@@ -162,9 +170,7 @@ def _entry(frame, step, fresh, turned):
     elif isinstance(step.op, str) and not is_backward:
         raise NotReplayed(f"{step.op} is no step that can be replayed", step.line)
     elif step.detail is not None and not is_backward:
-        root = frame.versioned.get(step.first, step.first)
-        if root == step.first:
-            root = frame.roots[step.first]
+        root = _base_of(frame, step)
     for vid, key in fresh:
         if vid not in step.operands or not is_leaf(key):
             reason = "a tensor that is new in every call has a history, or is not used where it comes in"

@@ -15,7 +15,8 @@ class Change:
 
     old, new: the target's numbers before and after. given: the number of what the change is asked of, which may be
     another name of the target (frame_through.py); shown: the numbers of all its names, which show it again; is_silent:
-    whether it does not count for who has saved what is given. takes_memory: whether what is shown was the new value and
+    whether it does not count for who has saved what is given, and version: the number of the .data whose version counts
+    it then. takes_memory: whether what is shown was the new value and
     no name before (frame_memory.py). steps: all that were recorded for it. target: what is
     changed, if it is the same tensor in every call. is_made: whether the call makes it. group: numbers of views, which
     nobody may hold. again: what the program is given that follows from numbers of the call (frame_through.py).
@@ -23,8 +24,8 @@ class Change:
 
     is_leaf = False
     __slots__ = (
-        "op", "old", "new", "given", "shown", "is_silent", "steps", "target", "is_made", "origin", "group", "meta",
-        "old_meta", "takes_memory", "again", "may_be_seen",
+        "op", "old", "new", "given", "shown", "is_silent", "version", "steps", "target", "is_made", "origin",
+        "group", "meta", "old_meta", "takes_memory", "again", "may_be_seen",
     )  # fmt: skip
 
     def __init__(self, frame, step, steps, expected):
@@ -34,6 +35,7 @@ class Change:
         self.takes_memory = step.detail.takes_memory
         is_other = self.given != self.old
         self.is_silent = self.takes_memory or is_other and frame_through.is_silent(frame, self.given)
+        self.version = frame.versioned.get(self.given)
         self.op, self.origin = step.detail.op, step.detail.origin
         self.steps, self.meta, self.old_meta = steps, frame.metas[self.new], frame.metas[self.old]
         self.group = tuple(v for v in step.detail.group if v != self.old)

@@ -1,11 +1,11 @@
-"""In a usual call, what follows a change of a tensor that has other names (frame_through.py): each, a tensor of the
-call, shows what the tensor holds now. It goes from one number to the next."""
+"""In a usual call, what follows a change of a tensor that has other names, in place or by an update (frame_through.py):
+each, a tensor of the call, shows what the tensor holds now. It goes from one number to the next."""
 
 from ...compiler.ops.parts import cut_at
-from ...compiler.ops.view import data
+from ...compiler.ops.view import data, leaf
 from ..record import frame_through
 from ..state.tensor import pending_tensor
-from .usual_inplace import pass_expected
+from .usual_inplace import make, pass_expected
 
 
 class ShowsWhole:
@@ -16,6 +16,12 @@ class ShowsWhole:
             return False
         root = self.wholes.get(view._vid)
         return root is not None and self.tensors[root] is tensor
+
+    def show_again(self, n):
+        """The names of what has just changed, so many, show what it holds now."""
+        for _ in range(n):
+            make(self, self.entries[self.position.value].change, None)
+            self.position.value += 1
 
     def takes_memory(self, target, value):
         """`target.data = value`, which is not what is expected here: it may be in another UsualFrame."""
@@ -29,18 +35,19 @@ class ShowsWhole:
 
 
 class Shown:
-    """What a Change (usual_inplace.py) is for an entry that is done together with the one before."""
+    """What a Change (usual_inplace.py) is for an entry that is done together with the one before. shown: the numbers of
+    the names that come after it; version: as of the Change."""
 
-    __slots__ = ("old", "new", "given", "shown", "step", "meta", "old_meta", "is_silent", "again")
+    __slots__ = ("old", "new", "given", "shown", "version", "step", "meta", "old_meta", "is_silent", "again", "is_leaf")
     op = target = origin = None
-    is_made, is_leaf, takes_memory, group = True, False, False, ()
+    is_made, takes_memory, group = True, False, ()
 
-    def __init__(self, frame, step, change):
-        self.old, *self.shown = change.shown
-        self.given = self.old
+    def __init__(self, frame, step, shown, version):
+        self.old, *self.shown = shown
+        self.given, self.version = self.old, version
         self.new, self.step, self.meta, self.old_meta = step.first, step, step.metas[0], frame.metas[self.old]
-        # Whether a version of its own counts the change: what has become a name is what it was before.
-        self.is_silent = change.is_silent and not change.takes_memory
+        self.is_silent = version == self.old  # whether a version of its own counts the change
+        self.is_leaf = step.op is leaf
         self.again = frame_through.numbers_again(frame, self.old) if step.op is cut_at else ()
 
     def homes(self):
