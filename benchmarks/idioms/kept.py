@@ -1,4 +1,5 @@
-"""Tensors that are kept and picked: other names of parameters, buffers that are sampled from, layers by number."""
+"""Tensors that are kept and picked: other names of parameters, made in the call too, buffers that are
+sampled from, layers by number."""
 
 import copy
 import random
@@ -62,6 +63,69 @@ def early_stopping(T, s):
         return state["last"]["0.bias"]
 
     return call
+
+
+@idiom
+def functional_step_on_detached_parameters(T, s):
+    net = s.weights(T.nn.Sequential(T.nn.Linear(6, 8), T.nn.Tanh(), T.nn.Linear(8, 1)))
+    optim, x, y = T.optim.SGD(net.parameters(), lr=0.01), s.numbers(12, 6), s.numbers(12)
+
+    def loss(params, x, y):
+        return (T.func.functional_call(net, params, (x,))[:, 0] - y).pow(2).mean()
+
+    @s.compile
+    def step(x, y):
+        params = {k: p.detach() for k, p in net.named_parameters()}
+        gradients = T.func.grad(loss)(params, x, y)
+        for k, p in net.named_parameters():
+            p.grad = gradients[k]
+        optim.step()
+        return gradients["0.bias"]
+
+    return lambda: step(x, y)
+
+
+@idiom
+def gradients_per_sample_of_detached_parameters(T, s):
+    net = s.weights(T.nn.Sequential(T.nn.Linear(6, 8), T.nn.Tanh(), T.nn.Linear(8, 1)))
+    optim, x, y = T.optim.SGD(net.parameters(), lr=0.01), s.numbers(12, 6), s.numbers(12)
+
+    def loss(params, x, y):
+        return (T.func.functional_call(net, params, (x,))[0] - y).pow(2)
+
+    @s.compile
+    def step(x, y):
+        params = {k: p.detach() for k, p in net.named_parameters()}
+        gradients = T.vmap(T.func.grad(loss), (None, 0, 0))(params, x, y)
+        norms = sum(g.flatten(1).pow(2).sum(1) for g in gradients.values()).sqrt()
+        scale = (1 / norms).clamp(max=1)
+        for k, p in net.named_parameters():
+            p.grad = T.tensordot(scale, gradients[k], dims=1) / len(x)
+        optim.step()
+        return norms
+
+    return lambda: step(x, y)
+
+
+@idiom
+def step_with_an_average_and_a_snapshot(T, s):
+    net = s.weights(T.nn.Sequential(T.nn.Linear(6, 8), T.nn.Tanh(), T.nn.Linear(8, 2)))
+    optim, x, y = T.optim.Adam(net.parameters(), lr=0.01), s.numbers(5, 6), s.numbers(5, 2)
+    shadow = [p.detach().clone() for p in net.parameters()]
+
+    @s.compile
+    def step(x, y):
+        now = [p.detach() for p in net.parameters()]
+        before = now[0].clone()
+        optim.zero_grad()
+        loss = (net(x) - y).pow(2).mean()
+        loss.backward()
+        optim.step()
+        for mine, p in zip(shadow, now):
+            mine.mul_(0.99).add_(p, alpha=0.01)
+        return loss.detach(), (now[0] - before).norm()
+
+    return lambda: [*step(x, y), shadow[0]]
 
 
 @idiom
