@@ -84,6 +84,7 @@ def packing(library):
         tools.pack_sequence([parts[1], parts[0]]),
         tools.pack_padded_sequence(tools.pad_sequence(parts), library.tensor([2, 3, 1]), enforce_sorted=False),
         tools.pack_sequence(parts, enforce_sorted=False).to(library.float32).double(),
+        *(getattr(tools.pack_sequence(parts, enforce_sorted=False), kind)() for kind in ("half", "char", "short")),
     ):
         seen += [x for x in packed if x is not None]
         seen += tools.unpack_sequence(packed)

@@ -269,3 +269,17 @@ def test_schedule_errors():
         once.step()
     with pytest.raises(NotImplementedError, match="LRScheduler must define get_lr"):
         lr_scheduler.LRScheduler(optimizer).step()
+
+
+@pytest.mark.oracle
+def test_a_plateau_has_pytorchs_state_and_begins_again():
+    torch, plateaus = pytest.importorskip("torch"), []
+    for library in (weft, torch):
+        plateau = library.optim.lr_scheduler.ReduceLROnPlateau(two_groups(library), mode="max", patience=1)
+        for metric in (1.0, 0.5, 0.4):
+            plateau.step(metric)
+        plateaus.append(plateau)
+    assert plateaus[0].state_dict() == plateaus[1].state_dict() and plateaus[0].mode_worse == -float("inf")
+    for plateau in plateaus:
+        plateau._reset()
+    assert plateaus[0].state_dict() == plateaus[1].state_dict()

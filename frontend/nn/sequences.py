@@ -118,6 +118,18 @@ class PackedSequence(_Packed):
     def int(self):
         return self.to(dtypes.int32)
 
+    def half(self):
+        return self.to(dtypes.float16)
+
+    def short(self):
+        return self.to(dtypes.int16)
+
+    def char(self):
+        return self.to(dtypes.int8)
+
+    def byte(self):
+        return self.to(dtypes.uint8)
+
     def is_pinned(self):
         return self.data.is_pinned()
 

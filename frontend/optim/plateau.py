@@ -39,8 +39,14 @@ class ReduceLROnPlateau(LRScheduler):
         if len(self.min_lrs) != count:
             raise ValueError(f"expected {count} min_lrs, got {len(self.min_lrs)}")
         self._last_lr = self._present()
-        self.best = math.inf if mode == "min" else -math.inf
-        self.cooldown_counter = self.num_bad_epochs = self.last_epoch = 0
+        self.mode_worse = math.inf if mode == "min" else -math.inf
+        self.last_epoch = 0
+        self._reset()
+
+    def _reset(self):
+        """As if no metric had been told."""
+        self.best = self.mode_worse
+        self.cooldown_counter = self.num_bad_epochs = 0
 
     def step(self, metrics, epoch=None):
         """Tell the metric of an epoch: a number or a tensor with one element."""

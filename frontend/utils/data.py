@@ -283,6 +283,8 @@ class DataLoader:
         self.sampler, self.batch_sampler = sampler, batch_sampler
         self.num_workers, self.worker_init_fn, self.pin_memory = num_workers, worker_init_fn, pin_memory
         self.timeout, self.persistent_workers = timeout, persistent_workers
+        self.prefetch_factor, self.multiprocessing_context = prefetch_factor, multiprocessing_context
+        self.pin_memory_device, self.in_order = pin_memory_device, in_order
         single = batch_sampler is None
         self.collate_fn = (default_convert if single else default_collate) if collate_fn is None else collate_fn
 
