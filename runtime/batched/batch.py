@@ -156,6 +156,14 @@ class Batch:
         physical = self.physical.apply_op(full, (value,), {"shape": (size, *shape), "dtype": dtype})
         return tensor_of_batch(self.level, physical, True)
 
+    def array_of_one(self):
+        """The array of one sample: where its elements lie, in memory of all."""
+        if state.frame is not None:
+            raise self.as_samples("memory")
+        inner = batch_of(self.physical)
+        array = self.physical.array if inner is None else inner.array_of_one()
+        return array[0, ...] if self.is_varied else array
+
     def copied(self):
         """A tensor with the same elements in memory of its own, without a history as that of one sample."""
         return tensor_of_batch(self.level, clone(self.physical), self.is_varied)

@@ -186,7 +186,7 @@ def change(op, target, operands, attributes):
     made = batch_of(new)
     if made is not None and (made.level is not batch.level or made.is_varied and not batch.is_varied):
         raise (made if made.level.number > batch.level.number else batch).as_samples("memory")
-    if new._node is not None and (target._base is not None or _is_shared(target)):
+    if state.frame is not None and new._node is not None and (target._base is not None or _is_shared(target)):
         raise batch.as_samples("memory")
     batch.physical.copy_(new if made is None else made.physical)
     target.bump_version()

@@ -16,7 +16,7 @@ import numpy as np
 from ...compiler.ops import complex_numbers, indexing, spelling, view
 from ...compiler.ops.table import Op
 from ..state.aligned import address_of
-from ..state.elsewhere import is_elsewhere
+from ..state.elsewhere import is_elsewhere, is_sample
 from ..state.modes import state, watching
 from ..state.storage import is_apart
 from ..state.tensor import alias_of, shape_of, tensor_of
@@ -246,20 +246,25 @@ def rebase(target, edge):
         before = edge_of(base)
         if before is None and edge is None:
             return
-        living, place = views_of(base), place_of(target.array, base.array)
+        living, place = views_of(base), place_of(_array_of(target), _array_of(base))
         views = [t for t in living if t is target or t._requires_grad or not base._requires_grad]
         inferred = inferred_among(living, base)
         _set(base, (CopySlices(place, (before, edge)), 0))
     if base._requires_grad:
         for shown in views:
             if _is_tracked(shown):
-                at = place if shown is target else place_of(shown.array, base.array)
+                at = place if shown is target else place_of(_array_of(shown), _array_of(base))
                 _set(shown, (AsStridedBackward0(at, ((base._node, _index(base)),)), 0))
         spoil(inferred)
 
 
+def _array_of(x):
+    """What a tensor shows; of one that stands for all samples of a vmap what one of them shows."""
+    return x._meta.array_of_one() if is_sample(x) else x.array
+
+
 def _is_tracked(shown):
-    return shown.dtype.is_differentiable and shown._data is not None and not is_apart(shown)
+    return shown.dtype.is_differentiable and (shown._data is not None or is_sample(shown)) and not is_apart(shown)
 
 
 def _index(tensor):
