@@ -5,10 +5,12 @@ import gc
 
 import numpy as np
 import pytest
-from compiled_twin import assert_same, leaf, twin
+from compiled_twin import assert_same, error_of, leaf, twin
 
 import weft
 from weft import nn
+from weft.runtime.replay.frame_usual import UsualFrame
+from weft.runtime.replay.native import native_code_is_used
 from weft.runtime.state import exposure
 
 
@@ -418,3 +420,66 @@ def test_a_backward_goes_by_what_was_read_also_where_eager_mode_raises(change, r
 
 def as_it_is(function):
     return function
+
+
+def standardized(x):
+    return ((x - x.mean(0)) / (x.std(0) + 1)).numpy()
+
+
+def of_parts(x):
+    return ((x[:2] * x[2:4]).sum() + x[0].exp() * x[1] - x[-1]).numpy()
+
+
+def written_between(x):
+    first = (x * 2).sum()
+    x.numpy()[1] += 1
+    second = (x * 3).sum()
+    part = x[1:]
+    x.numpy()[1] += 1
+    return (first + second + part.sum() + x.mean()).numpy()
+
+
+def changed_between(x):
+    first = x.exp()
+    x.mul_(0.5)
+    return (first + x + x[0] * x).numpy()
+
+
+def two_of_one_array(x):
+    y = weft.from_numpy(x.numpy())
+    return (x * y + x + y[1] * x[0]).numpy()
+
+
+READING = [standardized, of_parts, written_between, changed_between, two_of_one_array]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int8, bool])
+@pytest.mark.parametrize("n", [4, 5, 7, 33])
+@pytest.mark.parametrize("reads", READING)
+def test_it_is_read_several_times(reads, n, dtype, inside):
+    """The second and third op find the copy that the first one has made."""
+
+    def scenario(compile):
+        given = [(a * 3).astype(dtype) for a in arrays(*[(n,)] * 4, dtype=np.float64)]
+        f = compile(lambda a: reads(weft.from_numpy(a) if inside else a))
+        for k in range(12):
+            array = given[k % 4]
+            yield error_of(f, array if inside else weft.from_numpy(array)), array
+
+    assert_same(scenario)
+
+
+@pytest.mark.skipif(not native_code_is_used(), reason="native code is not used")
+def test_native_code_finds_the_copy(monkeypatch):
+    f, given = weft.compile(standardized), arrays(*[(6, 3)] * 4)
+    for k in range(8):
+        f(weft.from_numpy(given[k % 4]))
+    asked, before = [], UsualFrame.apply
+    monkeypatch.setattr(UsualFrame, "apply", lambda *args: asked.append(1) or before(*args))
+    f = weft.compile(standardized)
+    for k in range(12):
+        f(weft.from_numpy(given[k % 4]))
+        if k == 7:
+            asked.clear()
+    assert not asked and "fast path: yes" in f.explain()

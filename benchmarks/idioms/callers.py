@@ -44,6 +44,18 @@ def value_and_gradient_as_arrays(T, s):
 
 
 @idiom
+def standardized_numpy_batch(T, s):
+    given = arrays_in_turn(4, 6, 3)
+
+    @s.compile
+    def standardized(array):
+        x = T.from_numpy(array)
+        return (x - x.mean(0)) / (x.std(0) + 1)
+
+    return lambda: standardized(next(given))
+
+
+@idiom
 def value_and_gradient_by_methods(T, s):
     x, y, thetas = s.numbers(30, 2).double(), s.numbers(30).double(), arrays_in_turn(4, 3)
 

@@ -86,3 +86,15 @@ def mean_of_a_prefix_of_words(T, s):
             return out(table(words[:n]).mean(0))
 
     return of_numbers(f)
+
+
+@idiom
+def attention_over_a_prefix(T, s):
+    q, k, v = (s.numbers(24, 8) for _ in range(3))
+
+    @s.compile
+    def f(n):
+        weights = (q[n - 1] @ k[:n].T / 8**0.5).softmax(-1)
+        return weights @ v[:n]
+
+    return of_numbers(f, 1, 20)

@@ -154,7 +154,7 @@ class Spans:
 
     def _read_of(self, x):
         """What ops have read in place of a tensor."""
-        given, copy = self.frame.copies.get(id(x), (x, x))
+        given, copy = self.frame.copies.get(id(x), (x, x))[:2]
         return copy if given is x else x
 
     def _number(self, x):

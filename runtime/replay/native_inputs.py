@@ -7,10 +7,12 @@ from . import native_words as t
 from .native_text import NULL, Helper
 
 _SMALL = 1 << 16  # bytes that are copied here
+_CONTIGUOUS = 1  # NPY_ARRAY_C_CONTIGUOUS
 
 
 def write(module, layout):
     _copied(module, layout)
+    _copied_again(module, layout)
 
 
 def require_argument(f, record, x, n):
@@ -128,11 +130,42 @@ def _copied(module, layout):
     found = f.python("PyDict_GetItemWithError", [f.word(t.COPIES), key])
     _leave_if(f, b.cmp("ne", found, NULL), key)
     copy = _new_tensor(f, tensor, _copy_of(f, array, argument, n_bytes))
-    pair = f.tuple_of(f.keep(tensor), copy)
-    failed = f.python("PyDict_SetItem", [f.word(t.COPIES), key, pair], I32)
-    _leave_if(f, b.cmp("ne", failed, b.const(0, I32)), key, pair)
-    for x in (key, pair):
+    size = f.new("PyLong_FromLongLong", [n_bytes])
+    known = f.tuple_of(f.keep(tensor), copy, f.keep(array), size)
+    failed = f.python("PyDict_SetItem", [f.word(t.COPIES), key, known], I32)
+    _leave_if(f, b.cmp("ne", failed, b.const(0, I32)), key, known)
+    for x in (key, known):
         f.python("Py_DecRef", [x], "void")
+    f.finish(copy)
+
+
+def _copied_again(module, layout):
+    """copied_again(words, x, copy): the copy, if it is one of the memory of x, a tensor, which holds the same bits."""
+    f = Helper(module, "copied_again", layout, ["x", "copy"])
+    b = f.b
+    _, x, copy = b.arguments
+    for tensor in (x, copy):
+        f.require_type(tensor, t.TENSOR)
+    key = f.new("PyLong_FromLongLong", [b.emit(I64, f"ptrtoint {x} to i64")])
+    known = f.python("PyDict_GetItemWithError", [f.word(t.COPIES), key])
+    f.python("Py_DecRef", [key], "void")
+    f.require(b.cmp("ne", known, NULL))
+    wanted = (x, copy, f.load(x, layout.data))
+    for k, one in enumerate(wanted):
+        f.same(f.load(known, layout.tuple_items + 8 * k), one)
+    n_bytes = f.python("PyLong_AsLongLong", [f.load(known, layout.tuple_items + 8 * len(wanted))], I64)
+    f.require(b.cmp("le", n_bytes, b.i64(_SMALL)))
+    arrays = [f.load(tensor, layout.data) for tensor in (x, copy)]
+    for array in arrays:
+        f.require_type(array, t.ARRAY)
+        flags = b.and_(f.load(array, layout.array_flags, I32), b.const(_CONTIGUOUS, I32))
+        f.require(b.cmp("ne", flags, b.const(0, I32)))
+    given, taken = (f.load(array, layout.array_data) for array in arrays)
+    words = b.ashr(n_bytes, b.i64(3))
+    with b.loop(0, words, 1) as i:
+        f.same(f.item(given, i, I64), f.item(taken, i, I64))
+    with b.loop(b.mul(words, b.i64(8)), n_bytes, 1) as i:
+        f.same(*(b.load(b.offset(data, i, 1), I8) for data in (given, taken)))
     f.finish(copy)
 
 

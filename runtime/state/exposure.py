@@ -90,7 +90,8 @@ class Copies:
     """What a call has read of exposed memory. A part of every frame."""
 
     def __init__(self):
-        self.copies = {}  # id of a tensor -> (the tensor, a tensor with a copy of what an op has read)
+        # id of a tensor -> (the tensor, one with a copy of what an op has read, the array that it has read, its bytes)
+        self.copies = {}
         self.held_copies = {}  # number of a value -> the copy that programs read in place of its array
         self.lent = {}  # number of a value of the call that NumPy shows since -> how many steps came before that
 
@@ -103,7 +104,7 @@ class Copies:
         if found is not None and found[0] is tensor and are_same(found[1]._data, tensor._data):
             return found[1]
         copy = tensor_of(copied(tensor._data))
-        self.copies[id(tensor)] = tensor, copy
+        self.copies[id(tensor)] = tensor, copy, tensor._data, copy._data.nbytes
         return copy
 
     def memory(self):
