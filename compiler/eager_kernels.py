@@ -7,22 +7,21 @@ They use the emitters of compiled kernels (op table, emit/reduce.py), so results
 from contextlib import ExitStack
 
 from .dtypes import DType, bool_, element_of, float32
+from .eager_forms import ADD, GET, N_LOOPS, NUMBER, STRIDED, looks_at
 from .emit.builder import I64, PTR, Builder, Module, Reg, Type
-from .emit.draw_order import emit_draw_order
-from .emit.gemm import emit_gemm
-from .emit.gemv import emit_gemv
-from .emit.grid_product import emit_grid_product
 from .emit.halves import FLOAT16, Half, half_in_memory, widened_together
-from .emit.integer_product import emit_integer_product
-from .emit.pairs import ELEMENT as ELEMENT  # callers have these two from here
-from .emit.pairs import NUMBER, STRIDED, apart, given_pair, store_pair
-from .emit.pairs import PAIR as PAIR
-from .emit.product_batch import emit_product_batch
+from .emit.pairs import apart, given_pair, store_pair
 from .emit.reduce import reduce_columns, reduce_row
 from .kernels.library import ROUTINES
+from .later import later
 from .ops.table import Meta
 from .target import WIDEST
 
+_draw_order = later("compiler.emit.draw_order:emit_draw_order")
+_gemm, _gemv = later("compiler.emit.gemm:emit_gemm"), later("compiler.emit.gemv:emit_gemv")
+_grid = later("compiler.emit.grid_product:emit_grid_product")
+_integers = later("compiler.emit.integer_product:emit_integer_product")
+_products = later("compiler.emit.product_batch:emit_product_batch")
 # Column sums take this many vectors of columns at once, then single ones.
 _CHUNK = 8
 
@@ -112,11 +111,6 @@ def is_on_parts(op, dtypes, attributes):
     return op.lower is None or any(d.is_complex for d in (*dtypes, *attributes.values()) if d.__class__ is DType)
 
 
-def looks_at(op, dtypes):
-    """Whether the op checks operands of these types."""
-    return op.checks_on(all(d.is_floating_point for d in dtypes))
-
-
 def _note(b, bad, mask, flag):
     """Where something is bad that counts, the word says so."""
     with b.when(b.any_lane(b.and_(bad, mask) if mask is not None else bad)):
@@ -126,10 +120,6 @@ def _note(b, bad, mask, flag):
 def _moved(b, pointers, turns, steps):
     """The addresses after so many turns of a loop that moves them by these bytes."""
     return [b.offset(p, b.mul(turns, step), 1) for p, step in zip(pointers, steps)]
-
-
-GET, PUT, ADD = "get", "put", "add"
-N_LOOPS = 3  # around the rows of a lookup
 
 
 def lookup_text(how, element, is_single, target=WIDEST):
@@ -266,17 +256,17 @@ def routine_text(stem, element, target=WIDEST):
     products), or an op's (ROUTINES); or "products", which calls the first two for a batch; or "draw_order", which
     permutations are made with."""
     module = Module(target)
-    products = {"gemm": emit_gemm, "gemv": emit_gemv}
+    products = {"gemm": _gemm, "gemv": _gemv}
     if stem in products:
         products[stem](module, element, target)
     elif stem == "products":
-        emit_product_batch(module)
+        _products(module)
     elif stem == "integers":
-        emit_integer_product(module, element)
+        _integers(module, element)
     elif stem == "grid":
-        emit_grid_product(module, element)
+        _grid(module, element)
     elif stem == "draw_order":
-        emit_draw_order(module)
+        _draw_order(module)
     else:
         ROUTINES[stem].emit(module, element)
     return str(module)

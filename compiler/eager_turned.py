@@ -9,12 +9,11 @@ element by element, each of its cache lines would be fetched once for every elem
 """
 
 from .dtypes import complex64, element_of
-from .eager_kernels import NUMBER, _lanes, _memory, _module_of, is_on_parts
+from .eager_forms import COLUMNS, NUMBER, PAIR, ROWS
+from .eager_kernels import _lanes, _memory, _module_of, is_on_parts
 from .emit.builder import I64, PTR, Builder, Type
-from .emit.pairs import PAIR, joined, number_pair, parted
+from .emit.pairs import joined, number_pair, parted
 from .emit.vector import transposed
-
-ROWS, COLUMNS, PER_ROW = "rows", "columns", "per row"
 
 
 def turned_text(op, dtypes, out_dtype, attributes, kinds, target):

@@ -11,7 +11,7 @@ import weft
 def test_stack_and_cat(n, dtype):
     rows = [(np.arange(k, k + 6) % 5).reshape(2, 3).astype(dtype) for k in range(n)]
     tensors = [weft.tensor(row) for row in rows]
-    for _ in range(60):
+    for _ in range(100):
         for axis in (0, 1, 2):
             assert weft.stack(tensors, axis).numpy().tobytes() == np.stack(rows, axis).tobytes()
         for axis in (0, 1):
@@ -30,6 +30,6 @@ def test_native_code_knows_them():
     from test_eager_native import IS_NATIVE, native_calls
 
     rows = [weft.ones(3) * k for k in range(100)]
-    for _ in range(30):
+    for _ in range(60):
         weft.stack(rows)
     assert (native_calls(lambda: weft.stack(rows)) >= 1) is IS_NATIVE

@@ -1,9 +1,7 @@
 """Complex numbers in memory, where both parts follow one another, and in registers, where each part has its own."""
 
+from ..eager_forms import NUMBER, PAIR, STRIDED
 from .builder import F64, Reg, Type
-
-# How an operand of an eager kernel lies that is not in a row (compiler/eager_kernels.py).
-ELEMENT, NUMBER, PAIR, STRIDED = "element", "number", "pair", "strided"
 
 
 def given_pair(b, pointer, element, lanes, one, stride=None, _=None):

@@ -9,7 +9,7 @@ import ctypes
 import numpy as np
 
 from ...compiler.dtypes import from_numpy, memory_element
-from ...compiler.eager_kernels import ADD, N_LOOPS
+from ...compiler.eager_forms import ADD, N_LOOPS
 from ...compiler.shapes import merged_loops
 from ..state.aligned import address_of
 from . import kernels

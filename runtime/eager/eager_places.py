@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...compiler import eager_kernels
+from ...compiler import eager_forms
 from ...compiler.dtypes import bool_, int64, memory_element
-from ...compiler.eager_kernels import N_LOOPS
+from ...compiler.eager_forms import N_LOOPS
 from ...compiler.ops import indexing
 from ...compiler.ops.arithmetic import add
 from ...compiler.ops.table import Meta
@@ -71,7 +71,7 @@ def change_at_places(builder, op, attributes, operands):
     # Everything that can fail comes before the first change.
     builder.limited(index, x.shape[axis])
     is_put = op is indexing.index_put or op is indexing.scatter
-    return _append(builder, found, eager_kernels.PUT if is_put else eager_kernels.ADD)
+    return _append(builder, found, eager_forms.PUT if is_put else eager_forms.ADD)
 
 
 def _elements(table, index, rows, axis):
@@ -113,7 +113,7 @@ def _look_up(builder, found):
     if found is None or found.index.is_number or found.index.dtype is not int64:
         return False
     builder.limited(found.index, found.table.shape[found.axis])
-    return _append(builder, found, eager_kernels.GET)
+    return _append(builder, found, eager_forms.GET)
 
 
 _OF_BYTES = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
@@ -123,7 +123,7 @@ def _append(builder, found, how):
     """The step of a lookup, whose index is known to be within the table."""
     table = found.table
     size = table.dtype.size_bytes
-    if how == eager_kernels.ADD:
+    if how == eager_forms.ADD:
         has_no_kernel = table.dtype is bool_ or table.dtype.is_half or table.dtype.is_complex
         element = None if has_no_kernel else memory_element(table.dtype)
     else:
@@ -131,7 +131,7 @@ def _append(builder, found, how):
     loops = merged_loops(loop for loop in found.loops if loop[0] != 1)
     if (
         len(loops) > N_LOOPS
-        or prod(n for n, _ in loops) > (MOST_LOOKUPS if how == eager_kernels.GET else MOST_CHANGES)
+        or prod(n for n, _ in loops) > (MOST_LOOKUPS if how == eager_forms.GET else MOST_CHANGES)
         or element is None
     ):
         return False

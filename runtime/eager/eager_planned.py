@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-from ...compiler.eager_kernels import looks_at
+from ...compiler.eager_forms import looks_at
 from ..code import kernels
 from ..programs.evaluate import contiguous, takes_long
 from .eager_loops import spread

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from ...compiler import eager_kernels
+from ...compiler import eager_forms
 from ..code import kernels
 from .eager_planned import add_program
 from .eager_steps import Builder, NoSteps, require_kernel
@@ -63,7 +63,7 @@ def _append_kernel(builder, program, metas):
     for _, take, into, _ in program.steps:
         op, attributes, types, meta = program.notes[into]
         require_kernel(op, types, attributes, meta.dtype)
-        if eager_kernels.looks_at(op, types):
+        if eager_forms.looks_at(op, types):
             raise NoSteps("a rule that may fail when something is written already")
         # What a step makes is numbered downwards from -1, until it is known how much is given.
         numbers = tuple([made[k] if k in made else table.position(k, d) for k, d in zip(take, types)])
@@ -104,6 +104,6 @@ class _Table:
         value = self.builder.values[number]
         if value is None or len(self.given) == MOST_ADDRESSES or is_number and not dtype.is_floating_point:
             raise NoSteps("values of other types, or more of them, than native code takes")
-        single = eager_kernels.NUMBER if is_number else None if value.shape else eager_kernels.ELEMENT
+        single = eager_forms.NUMBER if is_number else None if value.shape else eager_forms.ELEMENT
         self.given.append((dtype if is_number else value.dtype, single))
         self.places.append(Place(slot=value.slot, offset=0, strides=[]))

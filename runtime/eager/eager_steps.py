@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...compiler import eager_kernels
+from ...compiler import eager_forms
 from ...compiler.dtypes import bfloat16, bool_, complex64, complex128, float16, float32, float64, int32, int64
 from ...compiler.extent import is_open
 from ...compiler.ops.comparison import cast, gt, ne
@@ -51,8 +51,8 @@ MOST_WRITTEN = 1 << 20  # where nothing is computed: as many as take a third of 
 MOST_SOLVED = 1 << 14  # elements of a matrix that is factorized while the interpreter's lock is held
 MOST_DIVIDED = 1 << 10  # integers by a single one
 MOST_ROUNDS_OF_FEW = 1 << 12  # of rounds of less than 16 elements, for which NumPy has better ways
-STRIDED = eager_kernels.STRIDED
-_SINGLE = {0: eager_kernels.ELEMENT, 1: None}
+STRIDED = eager_forms.STRIDED
+_SINGLE = {0: eager_forms.ELEMENT, 1: None}
 _CLASSES = {int64: int, float64: float}  # of numbers
 _TYPES = (float32, float64, bool_, int64, int32)
 _HELD = (*_TYPES, float16, bfloat16, complex64, complex128)
@@ -354,7 +354,7 @@ class Builder:
         self.takes_narrow |= any(x.is_number and d is int32 for x, d in zip(operands, types))
         if not lying:
             operands = [self.converted(x, dtype) for x, dtype in zip(operands, types)]
-        n, checks, loops = len(operands), eager_kernels.looks_at(op, types), loops_over(operands, out)
+        n, checks, loops = len(operands), eager_forms.looks_at(op, types), loops_over(operands, out)
         # Integers divided by one are NumPy's business where they are many.
         is_plain = not checks and not lying and "multiplies" not in op.traits
         if is_plain and steps_of_turned(self, op, attributes, types, operands, out, loops):
@@ -424,7 +424,7 @@ def require_kernel(op, types, attributes, dtype):
 
 
 def _number_kind(x):
-    return eager_kernels.PAIR if x.dtype.is_complex else eager_kernels.NUMBER
+    return eager_forms.PAIR if x.dtype.is_complex else eager_forms.NUMBER
 
 
 def _operand(slot, meta):

@@ -3,7 +3,7 @@
 from math import prod
 
 from ...compiler.dtypes import complex128
-from ...compiler.eager_turned import COLUMNS, NUMBER, PAIR, PER_ROW, ROWS
+from ...compiler.eager_forms import COLUMNS, NUMBER, PAIR, PER_ROW, ROWS
 from ...compiler.extent import is_open
 from ..code import kernels
 from .eager_words import ELEMENTWISE, MOST_LOOPS, MOST_TABLE

@@ -5,6 +5,7 @@
 A plan is made when its key is asked for the second time: shapes that never come again cost nothing but the question.
 """
 
+from functools import partial
 from math import prod
 
 from ...compiler.dtypes import DType
@@ -26,6 +27,7 @@ _step = later("runtime.programs.steps:step")
 _told = later("runtime.eager.telling:told")
 _MOST_PLANS = 8192
 _LARGE = 1 << 17
+_MANY_OPERANDS = 64  # of a composite that a function of NumPy's makes at once, where each is a step
 CALLS_BEFORE_NATIVE = 8
 CONVERSIONS_BEFORE_NATIVE = 64
 _plans = {}
@@ -65,7 +67,7 @@ class Plan:
         self.default_dtype = default_dtype
         self.run = self.shows = self.program = self.native = self.steps = None
         # Of hundreds of operands, telling native code takes a tenth of a second.
-        self.left, self.has_waited = CALLS_BEFORE_NATIVE + len(arrays) // 8, False
+        self.left, self.has_waited = CALLS_BEFORE_NATIVE + len(arrays) // 4, False
         self.recordings = {}
         self.is_floating = meta.dtype.is_differentiable
 
@@ -256,6 +258,9 @@ def _make(op, arrays, attributes, default_dtype):
         program, is_view = found
         plan.run, plan.program = program.function(), program
         plan.shows = "operand" if is_view_op(op) else "copy" if is_view else None
+        at_once = op.extra.get("at_once")
+        if at_once is not None and len(metas) > _MANY_OPERANDS and len({m.dtype for m in metas}) == 1:
+            plan.run = partial(at_once, **attributes)
         return plan
     if op is data:
         return None
