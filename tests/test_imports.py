@@ -42,7 +42,7 @@ CTYPES = {
     "frontend/visualize/roof.py": "calls what it has compiled to measure the machine",
     "runtime/replay/eager_python.py": "fills in the words that a native function reads",
     "runtime/code/cuda.py": "calls NVIDIA's driver",
-    "runtime/replay/eager_first_words.py": "asks NumPy where its functions are",
+    "runtime/replay/eager_facts.py": "asks NumPy where its functions are",
     "runtime/replay/eager_native.py": "fills in the words that native code of eager mode reads",
     "runtime/eager/eager_words.py": "asks for the number of a thread",
     "runtime/code/elf.py": "maps machine code",

@@ -4,7 +4,7 @@ does it: kernels of elements and reductions read and write them as they lie in m
 
 from ...compiler.dtypes import DType
 from ...compiler.ops.comparison import cast
-from .eager_reductions import steps_of_reduction
+from .eager_routines import steps_of_reduction
 
 
 def any_half(types):

@@ -1,15 +1,20 @@
-"""Native steps of ops that call a routine: sorting, scans, attention, small matrices.
+"""Native steps of ops that call a routine: sorting, scans, attention, small matrices; and of reductions.
 
 A routine has all of its work in one call (compiler/kernels/library.py), of as many arguments as it takes: addresses of
 the operands and of the result, sizes, and scratch memory. It is called with as many as any takes; what stands behind
 its own it does not look at.
 """
 
-from ...compiler.dtypes import bool_, element_of
+from math import prod
+
+from ...compiler.dtypes import bool_, complex64, complex128, element_of, float32, float64, int32, int64
 from ...compiler.extent import whole
 from ...compiler.kernels.library import GridProduct
 from ..code import kernels
-from .eager_words import MOST_ARGUMENTS, ROUTINE
+from ..programs.evaluate import runs
+from .eager_words import MOST_ARGUMENTS, REDUCTION, ROUTINE, NoSteps, Place
+
+_REDUCED = (float32, float64, bool_, int64, int32, complex64, complex128)
 
 
 def steps_of_routine(builder, op, attributes, types, operands, out):
@@ -46,3 +51,26 @@ def _along_rows(builder, op, attributes, types, operands, out):
 def _turned(x, order):
     """The value with its dimensions in another order."""
     return x._replace(shape=tuple(x.shape[k] for k in order), strides=tuple(x.strides[k] for k in order))
+
+
+def steps_of_reduction(builder, op, attributes, dtype, x, out):
+    """The builder has the steps of a reduction, computed in a type, from now on."""
+    if dtype not in _REDUCED:
+        raise NoSteps(f"{op.name} of {dtype.name}")
+    lies = x.dtype.is_half and x.dtype.wide is dtype or x.dtype is bool_ and dtype is int64
+    x = x if lies else builder.converted(x, dtype)
+    parts = list(reversed(runs(attributes["axes"])))
+    if not parts:
+        builder.write(builder.converted(x, dtype), out)
+    x = x if x.is_whole else builder.copied(x)
+    shape = x.shape
+    for k, (first, count) in enumerate(parts):
+        outer, n, inner = prod(shape[:first]), prod(shape[first : first + count]), prod(shape[first + count :])
+        shape = (*shape[:first], *shape[first + count :])
+        target = out if k == len(parts) - 1 else builder.new_value(shape, dtype)
+        lying = None if x.dtype is dtype else x.dtype
+        address, sizes = kernels.reduction_address(op, dtype, outer, n, inner, lying)
+        places = [Place(slot=v.slot, offset=v.offset) for v in (x, target)]
+        numbers = [*sizes, *[0] * (9 - len(sizes))]
+        builder.append_step(kind=REDUCTION, reduction=address, places=places, numbers=numbers)
+        x = target

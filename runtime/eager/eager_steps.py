@@ -23,12 +23,10 @@ from ..code import kernels
 from ..programs.array_program import Recorder
 from .eager_complex import any_complex, computed, has_steps, steps_of_parts
 from .eager_halves import any_half, as_they_lie, has_no_steps, steps_between_conversions, wide, wide_attributes
-from .eager_loops import in_blocks, loops_over
+from .eager_loops import in_blocks, loops_over, steps_of_turned
 from .eager_places import change_at_places, row_major, steps_at_places
-from .eager_reductions import steps_of_reduction
-from .eager_routines import steps_of_routine
+from .eager_routines import steps_of_reduction, steps_of_routine
 from .eager_scratch import places_between
-from .eager_turned import steps_of_turned
 from .eager_words import (
     ELEMENTWISE,
     LIMITS,

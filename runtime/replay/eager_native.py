@@ -69,8 +69,7 @@ from . import (
     open_plans,
 )
 from .eager_derivatives import NativeDerivative
-from .eager_facts import operand, row, tried, view
-from .eager_first_words import first_words
+from .eager_facts import first_words, operand, row, tried, view
 from .eager_hash import hash_of_plan
 from .eager_programs import facts_of, is_by_element, program_of, program_of_few
 from .object_layout import layout_of_objects, places_of
