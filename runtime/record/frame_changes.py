@@ -76,7 +76,7 @@ def apply_inplace(frame, op, target, operands, attributes):
         return _inplace_eagerly(
             frame, f"{op.name}: the new value was computed eagerly", target, _copy_into, target, part
         )
-    shared = tuple(sorted(group(frame, vid).difference(numbers)))
+    shared = tuple(sorted(v for v in group(frame, vid).difference(numbers) if frame.tensors[v] is not None))
     frame.take(
         ASSIGN, (base, new, *shown), None, (),
         lambda: InplaceDetail(op, codes, dict(attributes), depth, shared, origin_of(frame, base), vid),

@@ -279,7 +279,8 @@ class UsualUpdate:
 
 
 def _views_of(frame, numbers):
-    return [view for number in numbers for view in frame.views.get(number, ())]
+    views = [view for number in numbers for view in frame.views.get(number, ())]
+    return [view for view in views if frame.tensors[view] is not None]  # whose tensor has not moved to another number
 
 
 _data = attrgetter("_data")
