@@ -96,8 +96,8 @@ class Look(Watch):
             self.made = set(frame.fresh)
             # Of memory that NumPy shows too the call has read copies. The program alone may read it where it is, since
             # nothing else runs between its beginning and its end.
-            self.copied = [tensor for tensor, _ in frame.copies.values()]
-            shown = {id(copy): tensor for tensor, copy in frame.copies.values()}
+            self.copied = [tensor for tensor, *_ in frame.copies.values()]
+            shown = {id(copy): tensor for tensor, copy, *_ in frame.copies.values()}
             self.outside = {vid: shown.get(id(x), x) for vid, x in self.outside.items()}
 
     def numbers_of_shown(self, tensors):
