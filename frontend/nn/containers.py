@@ -90,7 +90,6 @@ class Sequential(_Numbered):
         for name, module in named:
             self.add_module(name, module)
 
-    @pure()
     def insert(self, index, module):
         """Put a module before position `index`; returns self."""
         if not -len(self) <= index <= len(self):
@@ -98,6 +97,7 @@ class Sequential(_Numbered):
         super().insert(index, module)
         return self
 
+    @pure()
     def forward(self, input):
         for module in (_given(self) if self._has_compiled else self._modules).values():
             input = module(input)

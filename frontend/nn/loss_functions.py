@@ -3,7 +3,7 @@
 import math
 
 from ..casting import widened
-from ..compiler import dtypes
+from ..compiler.dtypes import int64, uint8
 from ..compiler.ops import OpError, indexing, neural, pointwise, statistics, transcendental
 from ..compiler.ops.arithmetic import clamp_min, div, mul
 from ..compiler.ops.comparison import cast, eq, ne, where, within
@@ -210,7 +210,7 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
 
 def _class_rows(name, x, target):
     """x as (rows, C) and its class indices as (rows,)."""
-    target = to_dtype(target, dtypes.int64) if target.dtype is dtypes.uint8 else target
+    target = to_dtype(target, int64) if target.dtype is uint8 else target
     if len(x.shape) == 2:
         return x, target
     if not x.shape or target.shape != x.shape[:1] * (len(x.shape) > 1) + x.shape[2:]:
