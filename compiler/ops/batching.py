@@ -2,15 +2,16 @@
 
 Samples lie along a first dimension that the op does not know of. A rule is
 
-    (size, operands, varied, metas, attributes) -> result with `size` samples in front
+    (op, size, operands, varied, metas, attributes) -> result with `size` samples in front
 
 where operands whose samples differ (`varied`) have that dimension, the others are the one sample that all are, and
 `metas` are the operands of one sample. Rules are written with ops, so what differentiates the result finds these.
 
 Nearly every op has one without naming it: those of one element each by broadcasting, composites of such ops likewise,
 and whatever counts its dimensions by attributes called axis, axes, spec or shape with all of these one further. RULES
-has what goes another way. An op without a rule, or whose rule says NoRule, is decomposed, or else computed sample by
-sample: right in any case, and so is an op that knows nothing of this file.
+has what goes another way: by name, since three lists say it of most, where the entries would repeat it. An op without a
+rule, or whose rule says NoRule, is decomposed, or else computed sample by sample: right in any case, and so is an op
+that knows nothing of this file.
 """
 
 from ..dtypes import float32
@@ -18,11 +19,9 @@ from . import view
 from .arithmetic import add, mul
 from .comparison import cast
 from .contraction import linear, matmul
-from .indexing import embedding, gather, index_put, index_select, scatter_add
+from .indexing import gather, index_put, index_select, scatter_add
 from .kinds import number_meta
-from .neural import layer_norm
 from .reduction import sum_
-from .table import TABLE
 from .view import expand, permute, reshape, select, stack
 
 
@@ -32,17 +31,10 @@ class NoRule(Exception):
 
 def rule_of(op, metas, attributes):
     """The rule of an op on such operands, or None."""
-    rule = RULES.get(op.name)
-    if rule is not None:
-        return rule
-
-    def by_itself(size, operands, varied, metas, attributes):
-        return kind(op, size, operands, varied, metas, attributes)
-
-    kind = _KINDS.get(op.kind)
-    if kind is None and op.kind == "composite" and is_pointwise(op, metas, attributes):
-        kind = _pointwise
-    return None if kind is None else by_itself
+    rule = RULES.get(op.name) or _KINDS.get(op.kind)
+    if rule is None and op.kind == "composite" and is_pointwise(op, metas, attributes):
+        return _pointwise
+    return rule
 
 
 def sample_by_sample(op, size, operands, varied, attributes):
@@ -69,11 +61,6 @@ def _ranked(size, x, is_varied, meta, ndim):
     if not is_varied or not missing:
         return x
     return reshape(x, shape=(size, *(1,) * missing, *meta.shape))
-
-
-def _only_first(varied):
-    if True in varied[1:]:
-        raise NoRule
 
 
 # --- kinds ----------------------------------------------------------------------------------------------------------
@@ -175,30 +162,30 @@ _KINDS = {
 
 
 # --- single ops -----------------------------------------------------------------------------------------------------
-def _permute(size, operands, varied, metas, attributes):
+def _permute(op, size, operands, varied, metas, attributes):
     return permute(operands[0], axes=(0, *[a + 1 for a in attributes["axes"]]))
 
 
-def _expand(size, operands, varied, metas, attributes):
+def _expand(op, size, operands, varied, metas, attributes):
     shape = attributes["shape"]
     x = _ranked(size, operands[0], True, metas[0], len(shape))
     return expand(x, shape=(size, *shape))
 
 
-def _t(size, operands, varied, metas, attributes):
+def _t(op, size, operands, varied, metas, attributes):
     if len(metas[0].shape) < 2:
         raise NoRule
     return permute(operands[0], axes=(0, 2, 1))
 
 
-def _full(size, operands, varied, metas, attributes):
+def _full(op, size, operands, varied, metas, attributes):
     x, shape = operands[0], attributes["shape"]
     if x.dtype is not attributes["dtype"]:
         x = cast(x, dtype=attributes["dtype"])
     return view.clone(expand(reshape(x, shape=(size, *(1,) * len(shape))), shape=(size, *shape)))
 
 
-def _matmul(size, operands, varied, metas, attributes):
+def _matmul(op, size, operands, varied, metas, attributes):
     (x, y), (in_x, in_y) = operands, varied
     rank_x, rank_y = len(metas[0].shape), len(metas[1].shape)
     if not in_y and rank_y <= 2 and (rank_x > 1 or rank_y == 2):
@@ -227,7 +214,7 @@ def _matmul(size, operands, varied, metas, attributes):
     return product if len(shape) == len(product.shape) else reshape(product, shape=shape)
 
 
-def _linear(size, operands, varied, metas, attributes):
+def _linear(op, size, operands, varied, metas, attributes):
     x, weight, *bias = operands
     if not varied[1] and not any(varied[2:]):
         return linear(x, weight, *bias)
@@ -264,7 +251,7 @@ def _elements_of_rows(size, index, is_varied, axis, shape, n):
     return expand(column, shape=(size, *before, n, *after))
 
 
-def _index_select(size, operands, varied, metas, attributes):
+def _index_select(op, size, operands, varied, metas, attributes):
     x, index = operands
     axis, shape, index_shape = attributes["axis"], metas[0].shape, metas[1].shape
     if not varied[1]:
@@ -280,7 +267,7 @@ def _index_select(size, operands, varied, metas, attributes):
     return reshape(found, shape=(size, *shape[:axis], *index_shape, *shape[axis + 1 :]))
 
 
-def _index_add(size, operands, varied, metas, attributes):
+def _index_add(op, size, operands, varied, metas, attributes):
     x, index, part = operands
     axis, merged = attributes["axis"], attributes.get("merged")
     shape, index_shape = metas[0].shape, metas[1].shape
@@ -295,7 +282,7 @@ def _index_add(size, operands, varied, metas, attributes):
     return reshape(scatter_add(x, at, part, axis=axis + 1), shape=(size, *shape))
 
 
-def _index_put(size, operands, varied, metas, attributes):
+def _index_put(op, size, operands, varied, metas, attributes):
     x, index, part = operands
     if varied[1]:
         raise NoRule
@@ -303,58 +290,37 @@ def _index_put(size, operands, varied, metas, attributes):
     return index_put(x, index, part, axis=attributes["axis"] + 1, merged=(size, *attributes["merged"]))
 
 
-def _solve(op_name):
-    def rule(size, operands, varied, metas, attributes):
-        """Of a vector as of a matrix with one column: samples of vectors would be a matrix."""
-        a, b = _all_whole(size, operands, varied, metas)
-        is_vector = len(metas[0].shape) == 2 and len(metas[1].shape) == 1
-        if is_vector:
-            b = reshape(b, shape=(*b.shape, 1))
-        elif len(metas[0].shape) != len(metas[1].shape):
-            raise NoRule
-        made = TABLE[op_name](a, b, **attributes)
-        return reshape(made, shape=tuple(made.shape)[:-1]) if is_vector else made
-
-    return rule
+def _solve(op, size, operands, varied, metas, attributes):
+    """Of a vector as of a matrix with one column: samples of vectors would be a matrix."""
+    a, b = _all_whole(size, operands, varied, metas)
+    is_vector = len(metas[0].shape) == 2 and len(metas[1].shape) == 1
+    if is_vector:
+        b = reshape(b, shape=(*b.shape, 1))
+    elif len(metas[0].shape) != len(metas[1].shape):
+        raise NoRule
+    made = op(a, b, **attributes)
+    return reshape(made, shape=tuple(made.shape)[:-1]) if is_vector else made
 
 
-def _cat(size, operands, varied, metas, attributes):
+def _cat(op, size, operands, varied, metas, attributes):
     if any(len(m.shape) != len(metas[0].shape) for m in metas):
         raise NoRule
-    return _along(TABLE["cat"], size, operands, varied, metas, attributes)
+    return _along(op, size, operands, varied, metas, attributes)
 
 
-def _embedding(size, operands, varied, metas, attributes):
+def _embedding(op, size, operands, varied, metas, attributes):
     if varied[0]:
         raise NoRule
-    return embedding(*operands, **attributes)
+    return op(*operands, **attributes)
 
 
-def _merged(count):
-    """The rule of ops whose first `count` operands, with the first dimension in common, are whatever many images: the
-    samples are images more. Other operands are shared."""
-
-    def rule(size, operands, varied, metas, attributes):
-        if True in varied[count:]:
-            raise NoRule
-        op, first = attributes.pop("op"), metas[0].shape[0]
-        given = [
-            reshape(whole(size, x, v, m), shape=(size * m.shape[0], *m.shape[1:]))
-            for x, v, m in zip(operands[:count], varied, metas)
-        ]
-        made = op(*given, *operands[count:], **attributes)
-        return reshape(made, shape=(size, first, *made.shape[1:]))
-
-    return rule
-
-
-def _of(op_name, rule):
-    """A rule that is given its op."""
-
-    def by_name(size, operands, varied, metas, attributes):
-        return rule(size, operands, varied, metas, {**attributes, "op": TABLE[op_name]})
-
-    return by_name
+def _merged(op, size, operands, varied, metas, attributes):
+    """Of ops whose first operand is many images: the samples are images more. Other operands are shared."""
+    if True in varied[1:]:
+        raise NoRule
+    x, shape = operands[0], metas[0].shape
+    made = op(reshape(x, shape=(size * shape[0], *shape[1:])), *operands[1:], **attributes)
+    return reshape(made, shape=(size, shape[0], *made.shape[1:]))
 
 
 def _as_groups(x, size, axis):
@@ -373,39 +339,29 @@ def _from_groups(x, size, axis):
     return permute(x, axes=tuple(order))
 
 
-def _convolution(size, operands, varied, metas, attributes):
+def _convolution(op, size, operands, varied, metas, attributes):
     """Of one weight for all the samples are images more; of a weight per sample they are groups more."""
-    op = attributes["op"]
-    if not any(varied[1:]):
-        return _merged(1)(size, operands, varied, metas, attributes)
-    rest = {k: v for k, v in attributes.items() if k != "op"}
+    if True not in varied[1:]:
+        return _merged(op, size, operands, varied, metas, attributes)
     x, weight, *bias = _all_whole(size, operands, varied, metas)
     weight = reshape(weight, shape=(size * weight.shape[1], *weight.shape[2:]))
-    rest["groups"] = size * rest["groups"]
-    made = op(_as_groups(x, size, 2), weight, *[reshape(b, shape=(size * b.shape[1],)) for b in bias], **rest)
+    biases = [reshape(b, shape=(size * b.shape[1],)) for b in bias]
+    made = op(_as_groups(x, size, 2), weight, *biases, **{**attributes, "groups": size * attributes["groups"]})
     return _from_groups(made, size, 2)
 
 
-def _convolution_weight(size, operands, varied, metas, attributes):
-    op = attributes["op"]
-    rest = {k: v for k, v in attributes.items() if k != "op"}
+def _convolution_weight(op, size, operands, varied, metas, attributes):
     x, g = _all_whole(size, operands, varied, metas)
-    rest["groups"] = size * rest["groups"]
-    made = op(_as_groups(x, size, 2), _as_groups(g, size, 2), **rest)
+    groups = {**attributes, "groups": size * attributes["groups"]}
+    made = op(_as_groups(x, size, 2), _as_groups(g, size, 2), **groups)
     shape = tuple(made.shape)
     return reshape(made, shape=(size, shape[0] // size, *shape[1:]))
 
 
-def _layer_norm(size, operands, varied, metas, attributes):
-    _only_first(varied)
-    return layer_norm(*operands, **attributes)
-
-
-def _by_kind(op_name, kind):
-    def rule(size, operands, varied, metas, attributes):
-        return kind(TABLE[op_name], size, operands, varied, metas, attributes)
-
-    return rule
+def _layer_norm(op, size, operands, varied, metas, attributes):
+    if True in varied[1:]:
+        raise NoRule
+    return op(*operands, **attributes)
 
 
 _ALONG = """
@@ -421,26 +377,23 @@ _IN_FRONT = """
     linalg_svdvals linalg_lu_factor cdist linalg_eig linalg_eigvals windows overlap_add
 """
 RULES = {
-    **{name: _by_kind(name, _along) for name in _ALONG.split()},
-    **{name: _by_kind(name, _in_front) for name in _IN_FRONT.split()},
-    **{name: _of(name, _merged(1)) for name in ["max_pool_index", "max_pool", "window_sum", "resized"]},
+    **dict.fromkeys(_ALONG.split(), _along),
+    **dict.fromkeys(_IN_FRONT.split(), _in_front),
+    **dict.fromkeys(["max_pool_index", "max_pool", "window_sum", "resized"], _merged),
+    **dict.fromkeys(["linalg_solve", "solve_by_lapack", "solve_triangular", "solve_triangular_by_lapack"], _solve),
     "permute": _permute,
     "expand": _expand,
     "t": _t,
     "full": _full,
     "cat": _cat,
     "index_put": _index_put,
-    **{
-        name: _solve(name)
-        for name in ["linalg_solve", "solve_by_lapack", "solve_triangular", "solve_triangular_by_lapack"]
-    },
     "matmul": _matmul,
     "linear": _linear,
     "index_select": _index_select,
     "index_add": _index_add,
     "embedding": _embedding,
     "layer_norm": _layer_norm,
-    "convolution": _of("convolution", _convolution),
-    "convolution_input": _of("convolution_input", _convolution),
-    "convolution_weight": _of("convolution_weight", _convolution_weight),
+    "convolution": _convolution,
+    "convolution_input": _convolution,
+    "convolution_weight": _convolution_weight,
 }

@@ -96,7 +96,7 @@ class _Way:
         if self.rule is not None:
             given = physical if self.types is None else list(map(_of_type, physical, self.types))
             try:
-                result = self.rule(level.size, given, self.varied, self.metas, attributes)
+                result = self.rule(op, level.size, given, self.varied, self.metas, attributes)
             except NoRule:
                 result = None
             if result is not None and (self.has_shown or self._is_as_expected(result, level)):
