@@ -27,7 +27,8 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
 
     in_dims: which dimension of every argument counts samples, None for arguments that all samples share; one for all,
     or a tree of the arguments' form. out_dims: where it is in the results. randomness: whether the samples draw
-    "different" numbers or the "same"; "error" if they are to draw none. chunk_size changes nothing.
+    "different" numbers or the "same"; "error" if they are to draw none. chunk_size: of how many samples there are
+    tensors at a time, so that those of large batches need less memory; 1 calls the function once per sample.
     """
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
