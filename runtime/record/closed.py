@@ -16,6 +16,7 @@ from ..programs.failures import is_of_compiler
 from ..programs.program import in_background, load_backward, load_rolled_backward
 from ..state.afterwards import counted
 from ..state.aligned import owner_of
+from ..state.exposure import LentSince
 from ..state.modes import state
 from ..state.tensor import register_reader, storage_of, tensor_of
 from . import closed_again, frame_autograd, frame_leaves
@@ -42,6 +43,7 @@ SILENT_CHANGE = (
     "Eager mode would go on with what it finds there; a compiled call cannot, since it computes again what it has not "
     "saved. Do the change after backward(), or call the undecorated function."
 )
+WRITTEN = "memory that it reads, written to through a NumPy array since"
 
 
 class FreedCall:
@@ -108,6 +110,7 @@ class CallNode(BaseNode):
         "again",
         "summed",
         "gone",
+        "lent",
     )
 
     def __init__(self, frame, needed):
@@ -129,7 +132,7 @@ class CallNode(BaseNode):
         self.n_outputs = len(needed.differentiable)
         self.saved = frame.saved
         self.freed = FreedCall(frame)
-        self.freed_steps, self.gone = set(), ()
+        self.freed_steps, self.gone, self.lent = set(), (), LentSince()
         self.present = ()
         self.ends = self.edges
         self.stands_for = None  # edges of the results once the call has nodes
@@ -172,6 +175,8 @@ class CallNode(BaseNode):
         self.present = tuple(v for v, c in zip(self.needed.differentiable, cotangents) if c is not None)
         self._check_freed()
         self._check_unchanged()
+        if self.lent.is_written():
+            return self.open(WRITTEN)
         if create_graph:
             found = None if sums or not retain_graph else self._gradients_again(cotangents)
             return self.open("backward with create_graph=True") if found is None else found
@@ -337,7 +342,8 @@ class CallNode(BaseNode):
             return
         if reason is not None:
             self.frame.recording.opened(reason, self.frame.step.line)
-        values = values_of_steps(self) if self.again is None else values_of_gradients(self)
+        with self.lent.as_it_was():
+            values = values_of_steps(self) if self.again is None else values_of_gradients(self)
         results = [values[v] for v in self.needed.differentiable]
         self.edges = self.stands_for = tuple(map(edge_of, results))
         self.stand_ins = tuple(map(weakref.ref, results))
@@ -381,14 +387,23 @@ class CallNode(BaseNode):
     def before_silent_change(self, tensor):
         """The memory of a tensor is about to change without a version that tells. Eager nodes go on with what they find
         there, so from now on this call has such nodes: what they have saved is computed before the change."""
-        owner = owner_of(tensor._data)
-        if all(owner_of(array) != owner for array in self.frame.arrays.values()):
+        if not self._reads(tensor):
             return
         try:
             self.open()
         except RuntimeError:
             # The check before a backward will tell what cannot be done.
             return
+
+    def before_lending(self, tensor):
+        """A NumPy array of the user comes to show a tensor's memory, and may change it so. Whether it has is asked when
+        the backward comes: most programs only look."""
+        if self.stands_for is None and self._reads(tensor) and not self.lent.add(tensor._data):
+            self.before_silent_change(tensor)
+
+    def _reads(self, tensor):
+        owner = owner_of(tensor._data)
+        return any(owner_of(array) == owner for array in self.frame.arrays.values())
 
     def use_nodes(self, tensor):
         """The tensor leaves the compiled call and gets the node eager mode would have given it."""

@@ -29,7 +29,7 @@ from ..eager.eager_words import Words as EagerWords
 from ..eager.rebase import set_apart
 from ..state import marks, tensor
 from ..state.modes import state
-from ..state.tensor import Tensor
+from ..state.tensor import Tensor, readers
 from . import native_layout
 from .native import new_method, new_wrapper
 from .native_keys import layout_with_keys
@@ -264,12 +264,14 @@ def bytes_of(array: ArrayObject) -> I64:
 
 @native(name="weft_tensor_numpy")
 def numpy(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object:
-    if n == 0 and names is None and is_weft_tensor(x) and is_in_memory(x) and has_no_gradients(cast(TensorObject, x)):
+    # Calls whose backward will read the memory are told first, in Python.
+    is_plain = n == 0 and names is None and is_weft_tensor(x) and has_no_readers()
+    if is_plain and is_in_memory(x) and has_no_gradients(cast(TensorObject, x)):
         expose(cast(TensorObject, x)._storage)
         made = call_with(WORDS.lend, (x, False), None)
         if made is not None:
             return made
-    if n == 0 and names is None and is_weft_tensor(x) and is_lent_by_call(x):
+    if is_plain and is_lent_by_call(x):
         ask_call(_BEFORE_LENDING, x)
         if is_brought(x) is True:
             expose(cast(TensorObject, x)._storage)
@@ -277,6 +279,16 @@ def numpy(x: Object, arguments: Address, n: I64, names: Maybe(Object)) -> Object
             if made is not None:
                 return made
     return in_python(WORDS.numpy, x, arguments, n, names)
+
+
+@native()
+def has_no_readers() -> Bool:
+    """Whether no finished call is alive whose backward may come."""
+    known = cast(List, readers)
+    k = 0
+    while k < len(known) and weak_target(known[k]) is None:
+        k += 1
+    return k == len(known)
 
 
 @native()

@@ -292,12 +292,20 @@ class ReplayedCall:
 
     def before_silent_change(self, tensor):
         """What a CallNode does then; one that there is already is told by itself."""
+        if self._reads(tensor):
+            self.closed_node().before_silent_change(tensor)
+
+    def before_lending(self, tensor):
+        if self._reads(tensor):
+            self.closed_node().before_lending(tensor)
+
+    def _reads(self, tensor):
+        """Whether a backward may come, of which no CallNode knows yet, that reads memory of the tensor's."""
         if self._is_done() or self.frame is not None:
-            return
+            return False
         owner = owner_of(tensor._data)
         arrays = (*self.arrays, *self.outputs, *self.outside.expectation.arrays)
-        if any(owner_of(array) == owner for array in arrays):
-            self.closed_node().before_silent_change(tensor)
+        return any(owner_of(array) == owner for array in arrays)
 
     # --- everything else ----------------------------------------------------------------------------------------------
     def _frame_of(self, tensor):

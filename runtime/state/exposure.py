@@ -7,8 +7,11 @@ before, if the memory is still the same, bit for bit. What is too large to be co
 `Storage.exposed` says that arrays of the user may be there. Whether they still are is asked here.
 """
 
+from contextlib import contextmanager
+
 import numpy as np
 
+from .aligned import address_of
 from .references import is_base_held
 from .tensor import LentMemory, Tensor, tensor_of
 
@@ -84,6 +87,39 @@ def are_same(a, b):
         return a.tobytes() == b.tobytes()
     word = _WORD[a.itemsize]
     return np.array_equal(a.reshape(-1).view(word), b.reshape(-1).view(word))
+
+
+class LentSince:
+    """Memory that NumPy arrays of the user have come to show since a call, whose backward will read it, with what was
+    in it before."""
+
+    def __init__(self):
+        self.copies = {}  # where it begins, shape and strides -> array, copy
+
+    def add(self, array):
+        """Whether it is known from now on what is in an array's memory. It is not if a copy would be too large."""
+        if array.flags.writeable and array.size:
+            if array.nbytes > MOST_BYTES:
+                return False
+            place = address_of(array), array.shape, array.strides
+            if place not in self.copies:
+                self.copies[place] = array, copied(array)
+        return True
+
+    def is_written(self):
+        return any(not are_same(array, copy) for array, copy in self.copies.values())
+
+    @contextmanager
+    def as_it_was(self):
+        """A block in which the memory is as it was."""
+        written = [(array, copy, copied(array)) for array, copy in self.copies.values() if not are_same(array, copy)]
+        for array, copy, _ in written:
+            array[...] = copy
+        try:
+            yield
+        finally:
+            for array, _, now in reversed(written):
+                array[...] = now
 
 
 class Copies:

@@ -55,7 +55,7 @@ readers = []
 
 
 def register_reader(call):
-    """call.before_silent_change(tensor) is called before memory changes that other versions than its own show."""
+    """call.before_silent_change(tensor) and call.before_lending(tensor) are called where tell_readers is."""
     if len(readers) & SHARERS_CHECKED == SHARERS_CHECKED:
         readers[:] = [reference for reference in readers if reference() is not None]
     readers.append(weakref.ref(call))
@@ -207,12 +207,12 @@ class Tensor(metaclass=TensorType):
             storage.shared_by(self)
         storage.shared_by(lent)
 
-    def tell_readers(self):
-        """Before an in-place change: if not all who see an array's memory would see a new version, readers are told."""
-        if self._data is not None and self._storage is not None and self._storage.changes is not None:
+    def tell_readers(self, is_lent=False):
+        """Before a change that is no new version for all who see the memory, and before NumPy shows it (is_lent)."""
+        if self._data is not None and (is_lent or self._storage is not None and self._storage.changes is not None):
             for reader in [reference() for reference in readers]:
                 if reader is not None:
-                    reader.before_silent_change(self)
+                    (reader.before_lending if is_lent else reader.before_silent_change)(self)
 
     def silent_changes(self):
         """How often the memory was changed in place since it is known to have several versions, one of which counts
@@ -225,6 +225,7 @@ class Tensor(metaclass=TensorType):
         call: the user may look at any time."""
         if self._storage is not None and self._storage.changes is not None:
             self._storage.expose()  # native code tells this one only
+        self.tell_readers(is_lent=True)
         made = _native_lend(self, False)
         if made is None and state.frame is not None:
             state.frame.before_lending(self)
