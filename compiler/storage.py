@@ -31,6 +31,12 @@ def convert(array, dtype):
         return array.astype(dtype.numpy, copy=False)
 
 
+def ones(shape, dtype):
+    """An array of ones of NumPy's type of a dtype. Of bfloat16 `np.ones` makes the smallest numbers there are: to NumPy
+    it is two bytes without a meaning."""
+    return convert(np.ones(shape, np.float32), bfloat16) if dtype == bfloat16.numpy else np.ones(shape, dtype)
+
+
 _WORDS = {4: np.uint32, 8: np.uint64}
 _FEW = 1 << 13
 

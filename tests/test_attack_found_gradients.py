@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from compiled_twin import leaf, twin
+from compiled_twin import assert_same, leaf, twin
 
 import weft
 
@@ -184,3 +184,56 @@ def test_gradients_through_nodes_for_what_was_not_used(options):
             yield [step(weft.randn(4)), v.grad, v.grad is not None and v.grad._version]
 
     twin(scenario)()
+
+
+@pytest.mark.parametrize("dtype", [weft.bfloat16, weft.float16, weft.float64])
+@pytest.mark.parametrize("way", ["backward", "retained", "with a graph", "grad", "grad with a graph", "in the call"])
+def test_cotangents_of_one_element_are_one_in_every_type(way, dtype):
+    """To NumPy bfloat16 is two bytes without a meaning, and its `ones` of it made gradients of nearly zero."""
+
+    def scenario(compile):
+        def f(x):
+            y = (x * x).sum()
+            if way == "in the call":
+                y.register_hook(lambda g: g * 2)
+                y.backward(retain_graph=True)
+            return y
+
+        f = compile(f)
+        for _ in range(12):
+            x = weft.randn(3).to(dtype).requires_grad_()
+            y = f(x)
+            if way.startswith("grad"):
+                (x.grad,) = weft.autograd.grad(y, x, create_graph=way.endswith("graph"))
+            elif way != "in the call":
+                y.backward(retain_graph=way == "retained", create_graph=way == "with a graph")
+            if way == "retained":
+                y.backward()
+            yield x.grad.double().tolist(), y.item()
+
+    assert_same(scenario)
+
+
+@pytest.mark.parametrize("dtype", [weft.bfloat16, weft.float16, weft.float64])
+@pytest.mark.parametrize(
+    "function", [lambda x, y: (x[1:], x[1]), lambda x, y: (x * y, x.exp()), lambda x, y: ((z := x * y), z[0])]
+)
+def test_a_call_whose_backward_has_freed_all_has_nodes_in_every_type(function, dtype):
+    def scenario(compile):
+        f = compile(function)
+        for n in (3, 4, 5, 3, 2, 3, 3):
+            x = weft.linspace(-1, 1, 4 * n).reshape(n, 4).to(dtype).requires_grad_()
+            m, h = f(x, weft.ones(n, 4).to(dtype))
+            h.sum().backward()
+            yield said_of(h.sum().backward, inputs=[x]), x.grad.double().tolist()
+            found = said_of(weft.autograd.grad, h, [m], weft.ones_like(h), retain_graph=True)
+            yield found if isinstance(found, str) else found[0].double().tolist()
+
+    assert_same(scenario)
+
+
+def said_of(function, *args, **kwargs):
+    try:
+        return function(*args, **kwargs)
+    except RuntimeError as error:
+        return type(error).__name__

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from ...compiler.storage import ones
 from ..eager import engine
 from ..eager.gate import apply_eagerly
 from ..eager.node import Saved, edge_of, next_sequence
@@ -119,7 +120,8 @@ def free(frame, values, indices):
 def _stand_in(meta):
     """In place of a tensor that was let go of, since all nodes that would read it are freed: of no particular values,
     and without memory of its own."""
-    return tensor_of(np.broadcast_to(np.array(meta.dtype.is_floating_point, meta.dtype.numpy), meta.shape))
+    made = ones((), meta.dtype.numpy) if meta.dtype.is_floating_point else np.zeros((), meta.dtype.numpy)
+    return tensor_of(np.broadcast_to(made, meta.shape))
 
 
 def _as_they_were(node, given):

@@ -8,11 +8,10 @@ ops it applies are recorded like any others.
 
 from collections import Counter
 
-import numpy as np
-
 from ...compiler.autodiff import has_rule
 from ...compiler.ops.table import Meta
 from ...compiler.ops.view import connect
+from ...compiler.storage import ones
 from ..eager import engine
 from ..eager.gate import apply_inplace
 from ..eager.needs import needs_of
@@ -445,5 +444,7 @@ def accumulate(frame, leaf, gradient, edge, callbacks):
 
 def _through_engine(frame, outputs, gradients, retain_graph):
     given = gradients or [None] * len(outputs)
-    roots = [(edge_of(frame, t), tensor_of(np.ones_like(t.array)) if g is None else g) for t, g in zip(outputs, given)]
+    roots = [
+        (edge_of(frame, t), tensor_of(ones(t.shape, t.array.dtype)) if g is None else g) for t, g in zip(outputs, given)
+    ]
     engine.run(roots, retain_graph=retain_graph, create_graph=False)

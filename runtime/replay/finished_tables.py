@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from ...compiler.storage import ones
 from ...compiler.translate.kinds import offset_of
 from ..code import translated
 from ..code.packing import Packed
@@ -105,7 +106,7 @@ _NAMES = (
 
 
 def _one(meta):
-    return np.ones(meta.shape, meta.dtype.numpy) if prod(meta.shape) == 1 else None
+    return ones(meta.shape, meta.dtype.numpy) if prod(meta.shape) == 1 else None
 
 
 def _source(place, kind, number, word):

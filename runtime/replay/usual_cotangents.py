@@ -2,9 +2,8 @@
 
 from functools import cache
 
-import numpy as np
-
 from ...compiler.ops.arithmetic import add
+from ...compiler.storage import ones
 from ..eager.gate import apply_inplace
 from ..state.modes import state
 from ..state.tensor import Tensor, tensor_of
@@ -32,12 +31,10 @@ def as_tensors(outputs, cotangents, present):
     """Cotangents of the results with these numbers, with memory of their own."""
     given = {out._vid: c for out, c in zip(outputs, cotangents or (None,) * len(outputs))}
     data = {out._vid: out._data for out in outputs}
-    return [tensor_of(np.ones_like(data[v])) if given[v] is None else given[v] for v in present]
+    return [tensor_of(ones(data[v].shape, data[v].dtype)) if given[v] is None else given[v] for v in present]
 
 
-@cache
-def _ones(shape, dtype):
-    return np.ones(shape, dtype)
+_ones = cache(ones)
 
 
 def accumulate(leaf, gradient):
