@@ -237,3 +237,38 @@ def said_of(function, *args, **kwargs):
         return function(*args, **kwargs)
     except RuntimeError as error:
         return type(error).__name__
+
+
+@pytest.mark.parametrize("sizes", [[3] * 6, range(5)])
+def test_nodes_that_save_nothing_run_after_the_call_has_run_its_own_backward(sizes):
+    def scenario(compile):
+        def f(x, y):
+            t = x * y
+            t.square().sum().backward()
+            return (t * x).t().sum(0).reshape(1, -1).sum()
+
+        f = compile(f)
+        for n in sizes:
+            node = f(weft.randn(n, 4, requires_grad=True), weft.randn(4)).grad_fn
+            cotangent = weft.ones(())
+            while node.name() != "MulBackward0":
+                cotangent = node(cotangent)
+                yield node.name(), cotangent
+                node = node.next_functions[0][0]
+
+    assert_same(scenario)
+
+
+def test_a_node_whose_values_are_gone_says_what_has_let_go_of_them():
+    @weft.compile
+    def f(x, y):
+        t = x * y
+        t.square().sum().backward()
+        return t * x, t.square()
+
+    for _ in range(5):
+        product, square = f(weft.ones(3, requires_grad=True), weft.ones(3))
+        with pytest.raises(RuntimeError, match="its own backward has let go of what MulBackward0 reads"):
+            product.grad_fn(weft.ones(3))
+        with pytest.raises(RuntimeError, match="second time .* at MulBackward0"):
+            product.grad_fn.next_functions[0][0](weft.ones(3))

@@ -62,7 +62,7 @@ def values_of_steps(node):
     before = {v: tensor_of(array) for v, array in node.before().items()}
     # Of memory that NumPy arrays show too: what was there when an op read it.
     held = {v: tensor_of(array) for v, array in frame.held_copies.items() if v in node.externals}
-    gone = {v: _stand_in(metas[v]) for v in node.gone}
+    gone = {v: stand_in(metas[v]) for v in node.gone}
     given = {**gone, **node.externals, **written, **held, **before}
     steps = frame_autograd.leading_to(frame, node.needed.differentiable, given)
     check_unchanged(node, steps, given.keys() - before.keys())
@@ -117,7 +117,7 @@ def free(frame, values, indices):
             made._node.release()
 
 
-def _stand_in(meta):
+def stand_in(meta):
     """In place of a tensor that was let go of, since all nodes that would read it are freed: of no particular values,
     and without memory of its own."""
     made = ones((), meta.dtype.numpy) if meta.dtype.is_floating_point else np.zeros((), meta.dtype.numpy)

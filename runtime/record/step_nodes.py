@@ -5,9 +5,10 @@ nodes of eager mode (closed_nodes.py), of which each stands where the node shown
 """
 
 from ..eager.expected import metas_of
-from ..eager.node import SECOND_BACKWARD, BaseNode, leaf_edge, listed, named, shown
+from ..eager.node import SECOND_BACKWARD, BaseNode, Node, leaf_edge, listed, named, shown
 from ..programs.user_lines import user_line
-from .frame_autograd import flows, node_for, node_name, operand_metas
+from .closed_nodes import RUN_AGAIN, stand_in
+from .frame_autograd import flows, needed_by, node_for, node_name, operand_metas
 from .own_results import is_output
 
 
@@ -51,10 +52,26 @@ class StepNode(BaseNode):
 
     # --- the node that runs -------------------------------------------------------------------------------------------
     def __call__(self, *cotangents):
-        node = self._in_eager_mode()
+        node = self._in_eager_mode() or self._without_values()
         if node is None:
-            raise RuntimeError(SECOND_BACKWARD.format(name=self.name()))
+            step = self.frame.step_of(self.vid)
+            if any(self.frame.steps[k] is step for k in self.frame.freed):
+                raise RuntimeError(SECOND_BACKWARD.format(name=self.name()))
+            raise RuntimeError(RUN_AGAIN.format(reason=f"its own backward has let go of what {self.name()} reads"))
         return node(*cotangents)
+
+    def _without_values(self):
+        """The node of a step that saves nothing, of which nothing can have been freed; None for any other, and where it
+        is not known what its numbers were."""
+        frame, step = self.frame, self.frame.step_of(self.vid)
+        count = sum(k < 0 for k in step.operands)
+        numbers = frame.numbers[step.first_number : step.first_number + count]
+        if is_output(step.op) or needed_by(frame, step) or len(numbers) < count:
+            return None
+        given, wanted = iter(numbers), set(flows(frame, step))
+        operands = [next(given) if k < 0 else stand_in(frame.metas[k]) for k in step.operands]
+        edges = tuple([(self, 0) if k in wanted else None for k in step.operands])
+        return Node(step.op, step.attributes, operands, stand_in(frame.metas[self.vid]), edges)
 
     def register_hook(self, hook):
         node = self._in_eager_mode()
