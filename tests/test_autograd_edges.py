@@ -88,7 +88,8 @@ def test_nodes_say_what_they_expect(compiled):
         assert [[tuple(meta.shape) for meta in metas] for metas in found] == [
             [(3,)],
             [()],
-            [(1,), (2,)],
+            # In a compiled call a Function that does nothing but ops has a node for each of its outputs.
+            [(1,)] if compiled else [(1,), (2,)],
             [(3,)],
             [(3,)],
         ]
