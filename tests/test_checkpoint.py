@@ -167,3 +167,35 @@ def test_a_reentrant_part_without_gradients_is_an_error():
     value, label = checkpoint(lambda y: (detached(y), layer(y)), x, use_reentrant=True)
     assert not value.requires_grad and label.requires_grad
     assert checkpoint(lambda y: "done", x, use_reentrant=True) == "done"
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_parameter_that_is_changed_before_backward_is_an_error_through_a_compiled_call(use_reentrant, inside):
+    """Eager mode runs the part again with what is there then: this difference is in differences.md."""
+
+    def gradient(compile):
+        layer = weft.nn.Linear(2, 2, bias=False)
+
+        def change():
+            with weft.no_grad():
+                layer.weight.fill_(3.0)
+
+        @compile
+        def f(x):
+            y = checkpoint(layer, x, use_reentrant=use_reentrant)
+            if inside:
+                change()
+            return y
+
+        for _ in range(4):
+            x = weft.ones(1, 2, requires_grad=True)
+            y = f(x)
+            if not inside:
+                change()
+            y.sum().backward()
+        return x.grad.tolist()
+
+    assert gradient(lambda f: f) == [[6.0, 6.0]]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        gradient(weft.compile)
