@@ -98,6 +98,10 @@ class Expectation:
         ]
 
 
+def _nothing():
+    return None
+
+
 class Met:
     """A tensor on its array, as a call has met them; equal to what another call has met if both are the very same. (An
     id says less: Python gives that of an object which is gone to the next one.)"""
@@ -106,7 +110,9 @@ class Met:
     __hash__ = None
 
     def __init__(self, tensor):
-        self.tensor, self.array = ref(tensor), ref(tensor._data)
+        array = tensor._data
+        # Another thread's call may have made it one that is to be computed: then it is like nothing.
+        self.tensor, self.array = ref(tensor), _nothing if array is None else ref(array)
 
     def __eq__(self, other):
         tensor, array = self.tensor(), self.array()

@@ -50,6 +50,8 @@ def usual_frame(frame, structure, types):
             recording.not_replayed = reason, frame.step.line
         return None
     recording.n_unlike = 0
+    if any(t._data is None for _, t in stable):  # by a call of another thread
+        return None
     key = end, [(vid, Met(t)) for vid, t in stable]
     found = recording.refusals.get(frame.step) if recording.refusals.get(frame.step, (None,))[0] == key else None
     if found is not None:
