@@ -89,14 +89,15 @@ def test_memory_does_not_grow():
     step, w, optimizer = training()
     f, x = compiled_and_usual(step, weft.ones(3)), weft.ones(3)
     tracemalloc.start()
-    for _ in range(50):
-        f(x)
-    start = tracemalloc.get_traced_memory()[0]
-    for _ in range(500):
-        f(x)
-    grown = tracemalloc.get_traced_memory()[0] - start
+    grown = []
+    # What is made once, here or by a thread in the background, is no growth.
+    for _ in range(4):
+        start = tracemalloc.get_traced_memory()[0]
+        for _ in range(500):
+            f(x)
+        grown.append(tracemalloc.get_traced_memory()[0] - start)
     tracemalloc.stop()
-    assert grown < 5000
+    assert min(map(abs, grown)) < 2000
 
 
 def test_other_argument_types_go_the_python_way():
