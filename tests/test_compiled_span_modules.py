@@ -148,7 +148,8 @@ test_a_method_of_parameters = odd_call(
 )
 test_an_operator_in_a_loss = odd_call(
     _class_attribute(weft.Tensor, "__neg__", lambda f: lambda x: weft.mul(f(x), 2.0)),
-    loss_of=lambda x, y: F.binary_cross_entropy(x.sigmoid()[:, 0], (y > 0).float()),
+    # Functions of weft's that are called often are native code, which no operator of a user's is part of.
+    loss_of=lambda x, y: -(x.log_softmax(1)[:, 0] * (y > 0)).mean(),
 )
 test_another_weight = odd_call(_other_weight)
 test_no_bias = odd_call(_no_bias)
