@@ -300,11 +300,15 @@ def test_copies_of_exposed_memory_count_references():
     f = compiled_and_usual(step, array)
     frame = usual_frame_of(f)
     held = [array, array.dtype, np.ndarray, state, state._data, frame, None, False, *frame.metas]
-    before = [sys.getrefcount(v) for v in held]
-    for _ in range(3000):
-        f(array)
-    after = [sys.getrefcount(v) for v in held]
-    assert max(abs(a - b) for a, b in zip(after, before)) < 1500 and not frame.copies
+    grown = []
+    # Others use None and False too, at times of their own.
+    for _ in range(3):
+        before = [sys.getrefcount(v) for v in held]
+        for _ in range(3000):
+            f(array)
+        after = [sys.getrefcount(v) for v in held]
+        grown.append(max(abs(a - b) for a, b in zip(after, before)))
+    assert min(grown) < 1500 and not frame.copies
 
 
 def test_new_tensors_that_share_memory_are_found():
