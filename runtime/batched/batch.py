@@ -16,7 +16,7 @@ from ...compiler.ops.source import full
 from ...compiler.ops.view import clone, expand, reshape
 from ..state.elsewhere import samples_at_work, used
 from ..state.modes import state
-from ..state.tensor import Tensor, shape_of, storage_of, tensor_of
+from ..state.tensor import Tensor, shape_of, tensor_of
 
 _apply, _change = map(later, ("runtime.batched.ops:apply", "runtime.batched.ops:change"))
 
@@ -211,10 +211,7 @@ def tensor_of_batch(level, physical, is_varied):
 def tensor_showing(operand, physical, is_varied):
     """The same of a tensor that shows the memory of another tensor's: a view of it."""
     made = tensor_of_batch(operand._meta.level, physical, is_varied)
-    made._storage = storage = storage_of(operand)
-    if storage.sharers is None:
-        storage.shared_by(operand)
-    storage.shared_by(made)
+    made.share_storage(operand)
     made._base = operand if operand._base is None else operand._base
     return made
 

@@ -16,7 +16,7 @@ from ...compiler.shapes import contiguous_strides
 from ..state.device import device
 from ..state.elsewhere import IN_CALL, is_elsewhere
 from ..state.modes import no_grad, step_out
-from ..state.tensor import Tensor, storage_of, tensor_of
+from ..state.tensor import Tensor, tensor_of
 
 _apply, _change, _update, _derive = map(
     later, [f"runtime.gpu.{at}" for at in ("ops:apply", "changes:change", "changes:update", "ops:derive")]
@@ -160,10 +160,7 @@ def tensor_at(array):
 def tensor_showing(operand, array):
     """A tensor of a GpuArray that shows the memory of another tensor's: a view of it."""
     made = tensor_at(array)
-    made._storage = storage = storage_of(operand)
-    if storage.sharers is None:
-        storage.shared_by(operand)
-    storage.shared_by(made)
+    made.share_storage(operand)
     made._base = operand if operand._base is None else operand._base
     return made
 
