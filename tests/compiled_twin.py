@@ -4,6 +4,7 @@ A scenario is a function of `compile` that returns a list of observations. `look
 called: bits, dtype, shape, memory layout, autograd flags, gradient, names of grad_fn.
 """
 
+import sys
 from dataclasses import is_dataclass
 
 import numpy as np
@@ -83,3 +84,14 @@ def shown(seen):
     if isinstance(seen, tuple) and len(seen) == 2 and isinstance(seen[1], list):
         return [shown(v) for v in seen[1]]
     return seen
+
+
+def runs_any(call, *functions):
+    """Whether a call runs the Python of any of these functions."""
+    codes, ran = {f.__code__ for f in functions}, []
+    sys.setprofile(lambda frame, event, _: ran.append(frame.f_code) if frame.f_code in codes else None)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return bool(ran)
