@@ -228,6 +228,8 @@ def _followed_lines(recording):
     lines = [f"  calls that do something else are followed step by step: {why[0]} [{why[1]}]" for why in reasons if why]
     if recording.n_followed >= _MANY_FOLLOWED and 8 * recording.n_followed >= recording.calls:
         lines.append(f"  followed step by step so far: {recording.n_followed} call(s), since they went new ways")
+        often = sorted(recording.departures.items(), key=lambda pair: -pair[1])
+        lines += [f"    {n} of them from {line} on: {reason}" for (reason, line), n in often[:_SHOWN]]
     return lines
 
 

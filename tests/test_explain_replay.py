@@ -171,3 +171,36 @@ def test_native_code_that_is_not_there_is_compiled_for_many_calls_only(monkeypat
     native_making._asked.job.wait()
     assert f(x).tolist() == expected
     assert f.recordings[0].replays and "calls are replayed" in f.explain()
+
+
+def test_where_calls_leave_what_is_replayed_and_why():
+    def step(x, k):
+        y = x * W
+        if k:
+            for _ in range(k):
+                y = y.exp()
+        return y.detach()
+
+    f = weft.compile(step)
+    for k in [0, 0, *[k for n in range(20) for k in (0, n + 1)]]:
+        f(weft.ones(3), k)
+    text = f.explain()
+    assert " of them from " in text and "test_explain_replay.py:" in text.split(" of them from ")[1], text
+    assert "exp, where " in text, text
+
+
+def test_the_version_of_a_view_is_read_in_a_replayed_call():
+    def step(x):
+        y = x * 2
+        before = y._version, y[1:]._version
+        part, whole = y[:1], y.data
+        part.add_(1)
+        whole.mul_(2)
+        return y + W.detach(), [*before, part._version, y[1:]._version, whole._version, y._version, STATE[0]._version]
+
+    f, STATE.data = weft.compile(step), weft.zeros(3)
+    for _ in range(6):
+        found, versions = f(weft.ones(3))
+        expected, wanted = step(weft.ones(3))
+        assert versions == wanted and weft.equal(found, expected)
+    assert f.recordings[0].n_followed <= 4 and f.recordings[0].replays, f.explain()

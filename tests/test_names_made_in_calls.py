@@ -16,7 +16,7 @@ STILL_BREAKS = {"data_saved_for_a_backward", "read_before"}  # with their reason
 # Followed step by step from there on: versions of what is pending are read, the call has caught an error, or leaves
 # made of names are shown again that nobody holds at the end: the books of the recorded call hold them.
 FOLLOWED = {
-    "data_in_a_list", "changed_by_op", "changed_through_names", "value_made_in_the_call", "saved_for_a_backward",
+    "changed_by_op", "changed_through_names", "value_made_in_the_call", "saved_for_a_backward",
     "second_order",
 }  # fmt: skip
 

@@ -40,6 +40,7 @@ MAX_BRANCHES = 16
 # next one would be compiled in vain too. Of those that come one of so many is added all the same.
 IN_VAIN, LARGE, TRIED = 3, 24, 8
 # So many calls in a row that began as replayed ones and did not end as such (has_departed).
+_MOST_DEPARTURES = 32  # kinds of them that are counted
 _DEPARTED_IN_VAIN = 16
 # Where half of the calls are run again after they have ended, and so many, the next ones had better be eager ones.
 MOST_OPENED = 24
@@ -278,7 +279,7 @@ class Recording:
         "name signature fullgraph root n_branches n_not_added counter fallbacks programs last_entered expectation "
         "replays memories n_unlike refusals sizes in_background jobs derivatives n_meanwhile meanwhile openings "
         "costs n_followed followed not_replayed caught ways n_departed departed_at n_opened opened_since copies "
-        "when_opened has_failed parts_at compiled_long postponed varied on_gpu n_raised telling"
+        "when_opened has_failed parts_at compiled_long postponed varied on_gpu n_raised telling departures"
     )
 
     def __init__(self, name, signature, fullgraph=False, sizes=None):
@@ -311,6 +312,7 @@ class Recording:
         self.ways = None  # ways.py of the frontend: what is quicker, if they cannot
         self.n_departed = 0  # how many calls in a row began as replayed ones and did not end as such
         self.departed_at = 0  # the number of the last of them
+        self.departures = {}  # (what was different, line) -> how many calls went on as a Frame from there
         self.n_opened = self.opened_since = 0  # how many of the last calls went over to nodes, since so many were made
         self.on_gpu = None  # the programs that its last call has run on a GPU, if it was given tensors there
         self.copies = ()  # closed_again.py: steps of another recording that its first ops repeat
@@ -360,6 +362,12 @@ class Recording:
         self.departed_at = self.calls
         if self.n_departed >= _DEPARTED_IN_VAIN:
             self.replays, self.n_departed = [], 0
+
+    def note_departure(self, reason, line):
+        """A call that began as a replayed one goes on as a Frame."""
+        key = reason, line
+        if key in self.departures or len(self.departures) < _MOST_DEPARTURES:
+            self.departures[key] = self.departures.get(key, 0) + 1
 
     def grow(self, step, new):
         """Add a step. TooManyPaths if that opens a branch beyond the limit."""

@@ -17,6 +17,7 @@ from operator import is_, itemgetter
 from ..eager.saved import meta_of
 from ..programs.evaluate import strides_in_elements
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE, number_code
+from ..programs.user_lines import user_line
 from ..record import frame_inputs, frame_through
 from ..record.frame_run import run
 from ..state.aligned import owner_of
@@ -30,7 +31,7 @@ from .frame_spans import Spans
 from .usual_arguments import is_result
 from .usual_arguments import picker as argument_picker
 from .usual_books import UsualBooks, at_work
-from .usual_depart import recorded_so_far
+from .usual_depart import recorded_so_far, why_it_departs
 from .usual_eager import NOT_APPLIED, AppliesEagerly, as_expected
 from .usual_end import Ending, picker
 from .usual_ended import EndedCall, own_leaves
@@ -87,7 +88,7 @@ class UsualFrame(
         for vid in computed:
             self.tensors[vid] = pending_tensor(self, vid, self.metas[vid])
         self.changes = [entry.change for entry in entries if entry.change is not None]
-        roots = {entry.vid: entry.root for entry in entries}
+        roots = self.roots = {entry.vid: entry.root for entry in entries}
         self.changes_arguments = any(not change.is_made and change.target is None for change in self.changes)
         writes = self.changes or any(entry.op in (UPDATE, BACKWARD, GRADIENTS) for entry in entries)
         # Who owns the memory that no other tensor of the call may lie in: of one that changes none, nobody.
@@ -219,7 +220,7 @@ class UsualFrame(
             return self.onlooker.materialize(tensor)
         if self.n_flushed < len(self.segments) and self._take_segment() and tensor._data is not None:
             return tensor._data
-        return self.depart().materialize(tensor)
+        return self.depart(asked="materialize").materialize(tensor)
 
     @at_work
     def _take_segment(self):
@@ -289,7 +290,7 @@ class UsualFrame(
 
     def apply_outside(self, reason, op, operands, attributes):
         """The op outside the recording: nothing that such a call does."""
-        return self.depart().apply(op, operands, attributes)
+        return self.depart(asked="apply").apply(op, operands, attributes)
 
     def apply_shown(self, op, operands, attributes):
         """`apply` of operands that no NumPy array shows, or copies in their place."""
@@ -311,14 +312,14 @@ class UsualFrame(
             return
         writes = any(e.op is BACKWARD or e.op is GRADIENTS or e.change or e.walk for e in later)
         if self.outside is not None or writes or later and self._is_read_by(later, tensor):
-            self.depart().before_lending(tensor)
+            self.depart(asked="before_lending").before_lending(tensor)
 
     def _is_read_by(self, entries, tensor):
         """Whether an entry reads the memory of a tensor that the call knows."""
         seen = self._numbers().get(id(tensor))
         if seen is None:
             return False
-        roots = {entry.vid: entry.root for entry in self.entries[:-1] if entry.root is not None}
+        roots = {vid: root for vid, root in self.roots.items() if root is not None}
         root = roots.get(seen, seen)
         return any(roots.get(vid, vid) == root for entry in entries for vid in entry.operands)
 
@@ -371,7 +372,7 @@ class UsualFrame(
 
     def apply_inplace(self, op, target, operands, attributes):
         """A change that is not the one expected here: it may be in another UsualFrame."""
-        other = self.elsewhere() or (self.onlooker if self.working else self.depart())
+        other = self.elsewhere("apply_inplace") or (self.onlooker if self.working else self.depart())
         done = other.inplace_again(op, target, operands, attributes)
         return target if done else other.apply_inplace(op, target, operands, attributes)
 
@@ -395,20 +396,13 @@ class UsualFrame(
     def gradients(self, outputs, cotangents, inputs, retain_graph, create_graph):
         if self.working:
             return None
-        return self.depart().gradients(outputs, cotangents, inputs, retain_graph, create_graph)
-
-    def before_gradient(self, tensor):
-        if tensor._frame is self and not self.working:
-            # A tensor made here could not be used again as it is.
-            self.depart().before_gradient(tensor)
-        else:
-            self.changed_gradients.append(((tensor,), (tensor._grad,)))
+        return self.depart(asked="gradients").gradients(outputs, cotangents, inputs, retain_graph, create_graph)
 
     def update(self, rule, rows, numbers, flags):
         if self.working:
             self.onlooker.update(rule, rows, numbers, flags)
         elif not self._take_update(rule, rows, numbers, flags):
-            self.depart().update(rule, rows, numbers, flags)
+            self.depart(asked="update").update(rule, rows, numbers, flags)
 
     @at_work
     def _take_update(self, rule, rows, numbers, flags):
@@ -447,22 +441,24 @@ class UsualFrame(
         return self._native is not None and not self.working and self._spans.step(optimizer)
 
     # --- departing ------------------------------------------------------------------------------------------------
-    def depart(self, ends=False, coming=None):
-        """The frame that goes on with the call from here. ends: it has come to its end; coming: (op, operands)."""
+    def depart(self, ends=False, coming=None, asked="nothing"):
+        """The frame that goes on with the call from here. ends: it has come to its end; coming: (op, operands); asked:
+        else, what it is asked to do next, by the name of the method."""
         if self._real is None:
             self.working = self.changing = self.torn = True
             self.seen = self._numbers()
             with frame_in_making():
                 self.take_own_steps()
                 if self.hooked or self.functions or self.walking or continue_elsewhere(self, ends, coming) is None:
+                    self.recording.note_departure(why_it_departs(self, coming, asked, ends), user_line())
                     frame = recorded_so_far(self)
                     native.deactivate()
                     self.leave_to(frame)
         return self._real
 
-    def elsewhere(self):
+    def elsewhere(self, asked):
         """The UsualFrame that goes on with a call that does not go on here; None if none does."""
-        other = None if self.working else self.depart()
+        other = None if self.working else self.depart(asked=asked)
         return other if isinstance(other, UsualFrame) else None
 
     def leave_to(self, other):
@@ -495,4 +491,4 @@ class UsualFrame(
         # Whatever else is asked of a frame, a Frame answers.
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(self.onlooker if self.working else self.depart(), name)
+        return getattr(self.onlooker if self.working else self.depart(asked=name), name)

@@ -14,6 +14,7 @@ from .native_updates import count_version, require_alone
 def write(module, layout):
     _inplace_again(Method(module, "inplace_again", layout))
     _inplace_again(InFlight(module, "inplace_again", layout, n_arguments=4))
+    _make_leaf(Method(module, "make_leaf", layout))
 
 
 def _inplace_again(f):
@@ -48,6 +49,30 @@ def _inplace_again(f):
     f.finish(f.keep(f.word(t.TRUE)))
 
 
+def _make_leaf(f):
+    """make_leaf(tensor): True if a tensor of the call becomes a leaf here as usual, and has (usual_leaves.py)."""
+    b, tensor = f.b, f.argument(0)
+    entry, tensors = f.entry(), f.tensor_items()
+    change = f.load(entry, 8 * t.CHANGE)
+    f.require(b.cmp("ne", change, NULL))
+    f.same(f.load(change, 8 * t.IS_MADE, I64), b.i64(t.AS_LEAF))
+    f.require_mode(entry)
+    f.same(tensor, f.item(tensors, f.load(change, 8 * t.OLD, I64)))
+    f.same(f.load(tensor, f.layout.data), f.word(t.NONE))
+    _require_unheld(f, change, tensors)
+    f.assign(tensor, b.offset(tensors, f.load(change, 8 * t.NEW, I64), 8), 0)
+    number_anew(f, change, tensor, tensors)
+    f.advance()
+    f.finish(f.keep(f.word(t.TRUE)))
+
+
+def _require_unheld(f, change, tensors):
+    """Nobody holds the views that share the target's memory."""
+    group = f.load(change, 8 * t.GROUP)
+    with f.b.loop(0, f.load(change, 8 * t.N_GROUP, I64), 1) as i:
+        f.require(f.is_unshared(f.item(tensors, f.item(group, i, I64))))
+
+
 def _target(f, change, tensors):
     """What changes: what the change is asked of, or what that is another name of and shows."""
     b, given = f.b, f.argument(1)
@@ -61,9 +86,7 @@ def _target(f, change, tensors):
 def _require_alone(f, change, target, is_made, tensors):
     """Nothing living shares the target's memory that may not. It has a storage, which counts its changes."""
     b, layout, none = f.b, f.layout, f.word(t.NONE)
-    group = f.load(change, 8 * t.GROUP)
-    with b.loop(0, f.load(change, 8 * t.N_GROUP, I64), 1) as i:
-        f.require(f.is_unshared(f.item(tensors, f.item(group, i, I64))))
+    _require_unheld(f, change, tensors)
     with b.when(b.cmp("eq", f.load(target, layout.storage), none)):
         give_storage(f, target)
     storage = f.load(target, layout.storage)

@@ -153,7 +153,8 @@ def _change(held, change):
     target = 0 if change.target is None else id(change.target)
     # What no version tells of, and what is no change to native code, Python compares.
     op = 0 if change.op is None or change.is_silent else id(AT_KNOWN_PLACES.get(change.op, change.op))
-    row = [op, *numbers, change.is_made, target, group.ctypes.data, len(group)]
+    is_made = native_words.AS_LEAF if change.is_leaf else change.is_made
+    row = [op, *numbers, is_made, target, group.ctypes.data, len(group)]
     for number, meta in zip(numbers, (change.old_meta, change.meta)):
         row += [id(number), id(meta), id(meta.requires_grad)]
     row += [change.given, len(change.shown), *table_of(held, change.again, native_words.AGAIN_WORDS)]

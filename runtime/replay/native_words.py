@@ -70,7 +70,7 @@ ENDED_CALL, API = 122, 123  # the class of what stands for a call whose own back
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
     "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "
-    "drop_gradients run take call inplace_again materialize"
+    "drop_gradients run take call inplace_again materialize make_leaf"
 )
 
 # The words of an entry. OP is 0 for entries that Python compares; of an update it is the rule, and HAS_NUMBERS how many
@@ -89,10 +89,12 @@ FRESH, N_FRESH, FRESH_CODE = 17, 18, -17
 PLACE, N_BEFORE_STARTS, SPEC, NAMES, AXIS, MOST_STARTS = 19, 0, 1, 2, 4, 8
 # Of an update: how many names show again what it changes, in the entries that follow.
 N_SHOWN_AFTER, ENTRY_WORDS = 20, 21
-# The words of a change: its op, the target's numbers before and after, whether the call makes the target, the target if
+# The words of a change: its op, the target's numbers before and after, whether the call makes the target (AS_LEAF: it
+# becomes a leaf), the target if
 # it is the same in every call (else 0), numbers of views, and of both numbers: the object, meta, flag.
 CHANGE_OP, OLD, NEW, IS_MADE, TARGET, GROUP, N_GROUP, OLD_NUMBER, OLD_META, OLD_FLAG = range(10)
 NEW_NUMBER, NEW_META, NEW_FLAG = range(10, 13)
+AS_LEAF = 2
 # The number of what the change is asked of, which may be another name of the target; how many names show the target
 # again in the entries that follow; what follows from numbers of the call: (position, times, plus) each.
 GIVEN_NAME, N_SHOWN, AGAIN, N_AGAIN, CHANGE_WORDS, AGAIN_WORDS = *range(13, 18), 3

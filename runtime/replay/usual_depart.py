@@ -41,6 +41,47 @@ def recorded_so_far(call):
     return frame
 
 
+_ASKED = {
+    "materialize": "a value is read that was not read there",
+    "update": "an optimizer's update is not the one made there",
+    "apply_inplace": "a change in place is not the one made there",
+    "backward": "a backward() is not the one done there",
+    "gradients": "gradients are asked for that were not there",
+    "before_gradient": "the .grad of a value that the call has computed is set",
+    "before_lending": "memory is lent to NumPy that the call goes on with",
+    "make_leaf": "a value becomes a leaf that was none there",
+    "turn": "a tensor becomes a leaf that was none there",
+    "forget": "a tensor changes its flags or its memory",
+    "leave": "a tensor changes its flags or its memory",
+    "takes_memory": "a tensor takes other memory",
+    "before_new_memory": "a tensor takes other memory",
+    "drop_unseen_views": "views of what changes are held that were not there",
+    "use_nodes": "a node of the graph, or a hook, is asked for",
+    "node_of": "a node of the graph is asked for",
+    "edge_of": "a node of the graph is asked for",
+    "shown_by": "the version of a view is asked for",
+    "fail": "it raises",
+    "walk": "a backward pass meets or gives something that it did not there",
+    "apply": "an op runs outside of its program that did not there",
+}
+
+
+def why_it_departs(call, coming, asked, ends):
+    """What is different from the call before, for `explain`. coming: (op, operands); asked: the method of a frame."""
+    expected = call.entries[call.position.value]
+    usual = f"{_said(expected)} came there" if expected.op is not None else "the call ended there"
+    if ends:
+        return f"it ends early: {usual}" if expected.op is not None else "other results are held than were then"
+    if coming is None:
+        return f"{_ASKED.get(asked, asked)} ({usual})"
+    op = coming[0]
+    return f"{op.name} of other operands or attributes" if expected.op is op else f"{op.name}, where {usual}"
+
+
+def _said(entry):
+    return entry.op if isinstance(entry.op, str) else entry.op.name
+
+
 def begin_taking_over(call, other):
     """Another frame begins to take the place of the one in flight; until it has, that one answers onlookers."""
     call.successor, other.built_from, state.hidden = other, call, other

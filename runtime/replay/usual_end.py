@@ -79,7 +79,7 @@ class Ending:
                 self.give_up()
             else:
                 self.working = False
-                self.depart().fail(error)
+                self.depart(asked="fail").fail(error)
             raise
         self.flight, self.working = None, done
         return done
@@ -171,7 +171,7 @@ class Ending:
             self.give_up()
         else:
             self.working = False
-            self.depart().fail(error)
+            self.depart(asked="fail").fail(error)
 
     def _begin_end(self):
         """What stands for the call in its results. The program is about to run."""

@@ -59,7 +59,7 @@ def move_hooks(call, frame):
 def go_on_in_frame(call, again, sweep, k, left, outputs, inputs):
     """What the rest of a pass finds that was as usual up to its k-th meeting, which left these cotangents."""
     if not call.departed.value:
-        call.depart()
+        call.depart(asked="walk")
     frame, walk, meeting = call.ended_by(), again.walk, again.walk.meetings[k]
     walking, frame.walked, call.walking, call.waiting = frame.walked, None, None, None
     given = [frame.tensors[n] if n >= 0 else None for n in walk.operands[len(outputs) : 2 * len(outputs)]]

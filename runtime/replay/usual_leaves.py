@@ -67,12 +67,12 @@ class MakesLeaves:
             return  # made in the call, or unknown to it: it comes in as the leaf that it is then
         numbers = () if self.working else self.turned.get(self.position.value, ())
         if not any(self.tensors[k] is tensor for k in numbers):
-            (self.onlooker if self.working else self.depart()).turn(tensor)
+            (self.onlooker if self.working else self.depart(asked="turn")).turn(tensor)
 
     def forget(self, tensor):
         """A tensor from outside is about to be none that requires gradients, or to change otherwise."""
         if self.working or self._has_met(tensor):
-            (self.onlooker if self.working else self.depart()).forget(tensor)
+            (self.onlooker if self.working else self.depart(asked="forget")).forget(tensor)
 
     def _has_met(self, tensor):
         """Whether a tensor is one of the call, or one that it expects."""
@@ -83,8 +83,17 @@ class MakesLeaves:
         pairs = [(k, self.tensors[vid]) for k, numbers in self.turned.items() for vid in numbers]
         return [(k, tensor) for k, tensor in pairs if k <= self.position.value and tensor._requires_grad]
 
+    def before_gradient(self, tensor):
+        """.grad of a tensor is about to be set. The call can take it back of one from outside; a leaf made here is
+        another tensor in every call."""
+        if tensor._frame is not self or self.working:
+            self.changed_gradients.append(((tensor,), (tensor._grad,)))
+        elif not tensor._requires_grad or tensor._meta.history:
+            # A tensor made here could not be used again as it is.
+            self.depart(asked="before_gradient").before_gradient(tensor)
+
     def make_leaf(self, tensor):
-        return not self.working and (self._take_leaf(tensor) or self.depart().make_leaf(tensor))
+        return not self.working and (self._take_leaf(tensor) or self.depart(asked="make_leaf").make_leaf(tensor))
 
     @at_work
     def _take_leaf(self, tensor):

@@ -25,13 +25,20 @@ class ShowsWhole:
 
     def takes_memory(self, target, value):
         """`target.data = value`, which is not what is expected here: it may be in another UsualFrame."""
-        other = self.elsewhere()
+        other = self.elsewhere("takes_memory")
         if other is not None and other.inplace_again(data, target, (value,), {}):
             return True
-        return (other or (self.onlooker if self.working else self.depart())).takes_memory(target, value)
+        return (other or (self.onlooker if self.working else self.depart(asked="takes_memory"))).takes_memory(
+            target, value
+        )
+
+    def shown_by(self, view):
+        """The tensor whose memory and version a view of the call has, as a Frame says (frame_views.py)."""
+        root = self.roots.get(view._vid)
+        return view._base if root is None or self.tensors[root] is None else self.tensors[root]
 
     def drop_unseen_views(self, target):
-        (self.onlooker if self.working else self.depart()).drop_unseen_views(target)
+        (self.onlooker if self.working else self.depart(asked="drop_unseen_views")).drop_unseen_views(target)
 
 
 class Shown:

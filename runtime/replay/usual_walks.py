@@ -136,7 +136,7 @@ class GoesBack:
             return True
         found = self._take_backward(outputs, gradients, retain_graph, create_graph, inputs)
         if found is None:
-            other = self.elsewhere()
+            other = self.elsewhere("backward")
             return other is not None and other.backward_again(outputs, gradients, retain_graph, create_graph, inputs)
         _accumulate(found)
         return True
@@ -175,7 +175,7 @@ class GoesBack:
             return self._walk_again(walk, outputs, cotangents, inputs)
         found = self._take_gradients(outputs, cotangents, inputs, retain_graph, create_graph)
         if found is None:
-            other = self.elsewhere()
+            other = self.elsewhere("gradients")
             return other and other.gradients_again(outputs, cotangents, inputs, retain_graph, create_graph)
         return found
 
@@ -292,7 +292,7 @@ class GoesBack:
     def _walk_failed(self):
         """A hook has raised. The call may go on, but nobody needs to know the way."""
         if not self.working:
-            self.depart()
+            self.depart(asked="fail")
             frame = self.ended_by()
             frame.walked = self.walking = None
             frame.walks.append(None)
