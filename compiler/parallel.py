@@ -285,7 +285,9 @@ def _columns(kernel, every, target):
     ):
         return []
     (extent,) = extents
-    return [Cut("columns", target.columns, -(-extent // target.columns))]
+    # Whole vectors: one that begins in the columns of a thread would end in those of the next, or behind the row.
+    unit = max(target.columns, kernel.lanes)
+    return [Cut("columns", unit, -(-extent // unit))]
 
 
 def _flat(kernel, columns, wished):

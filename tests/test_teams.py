@@ -133,6 +133,25 @@ def test_sums_scatters_and_reused_memory(pool):
     same(pool, chain, x, index)
 
 
+@pytest.mark.parametrize("n", [4830, 4096, 4097, 1000])
+def test_truths_change_once(n, pool):
+    """A vector of truths is longer than one of floats, and than the columns that threads get of these."""
+    r = np.random.default_rng(n)
+    given, other, x = r.integers(0, 2, n) > 0, weft.tensor(r.integers(0, 2, n) > 0), weft.randn(n)
+
+    def changed(truths, other, x):
+        truths.logical_xor_(other)
+        return x.exp()
+
+    compiled = weft.compile(changed)
+    expected, got = weft.tensor(given), weft.tensor(given)
+    for _ in range(6):
+        wanted = changed(expected, other, x)
+        assert compiled(got, other, x).numpy().tobytes() == wanted.numpy().tobytes()
+        assert got.tolist() == expected.tolist()
+    assert pool.jobs
+
+
 def test_a_failed_check_changes_nothing(pool):
     weft.manual_seed(0)
     table, w = weft.randn(30, 64), weft.randn(64, 64)

@@ -92,6 +92,8 @@ class _Emission:
         self.blocks = {x.name: self.block_for(s, x) for s, x, _ in _read_across(kernel.body) if b.loads_neighbours}
         self.cut, self.span, self.vector = kernel.cut, None, None
         if kernel.cut:
+            whole = kernel.cut.along != "columns" or kernel.cut.unit % self.lanes == 0
+            assert whole or kernel.cut.units == 1, "the columns of a thread end within a vector"
             unit = b.i64(kernel.cut.unit)
             self.span = [b.mul(edge, unit) for edge in b.arguments[-2:]]
         self.flag = b.start_checks() if kernel.checks else None
