@@ -20,6 +20,7 @@ from ..code import translated
 from ..code.native_kinds import TensorObject, as_long, call_with, new_list, new_long
 from ..code.packing import Packed
 from ..eager import gate
+from ..eager.eager_apart import is_apart, shows_each_once
 from ..eager.eager_inplace import require_undisturbed
 from ..eager.eager_matching import are_alike, hash_with_value
 from ..eager.eager_words import HASH_MASK, ArrayObject, new_tuple, next_item, set_tuple_item
@@ -71,7 +72,8 @@ class Taken(Struct):
 
 class Known(Struct):
     """A call: names are those of its last arguments. It draws some random numbers, and returns one value, or several in
-    a tuple, or what `kind` makes of those."""
+    a tuple, or what `kind` makes of those. targets: the arguments that `out` names, which have to lie apart from the
+    others."""
 
     hash: I64
     function: I64
@@ -79,6 +81,7 @@ class Known(Struct):
     arguments: Rows(Argument)
     names: Tuple
     is_in_place: Bool
+    targets: Rows(I64)
     n_draws: I64
     constants: Tuple
     steps: Rows(Taken)
@@ -131,7 +134,7 @@ def answer_natively(words: Words, place: Object, args: Object, kwargs: Object) -
             call_with(words.learn, (place, new_long(wanted), args, kwargs), None)
         return None
     known = cast(Known, words.known[at])
-    if known.is_in_place and not none_requires(words, given):
+    if known.is_in_place and not (none_requires(words, given) and are_apart(words, eager, known, given)):
         return None
     if known.n_draws > 0:
         put_keys(generator_of(words.generator, cast(Tuple, args), cast(Dict, kwargs)), known.n_draws, given)
@@ -201,6 +204,19 @@ def none_requires(words: Words, given: List) -> Bool:
         if is_weft_tensor(words, x):
             none = none and cast(TensorObject, x)._requires_grad is False
     return none
+
+
+@native()
+def are_apart(words: Words, eager: EagerWords, known: Known, given: List) -> Bool:
+    """Whether no target shows memory of another argument, or one element twice."""
+    apart = True
+    for target in known.targets:
+        array = cast(ArrayObject, cast(TensorObject, given[target])._data)
+        apart = apart and shows_each_once(array)
+        for k in range(len(given)):
+            if k != target and is_weft_tensor(words, given[k]):
+                apart = apart and is_apart(eager, array, cast(ArrayObject, cast(TensorObject, given[k])._data))
+    return apart
 
 
 @native()
@@ -349,7 +365,9 @@ def learn(place, wanted, args, kwargs):
     if _looks[place] == LOOKS:
         marks.hopeless.add(place)
     name = marks.answering[place].__name__
-    noter = Noter(is_in_place=name.endswith("_") and not name.endswith("__"))
+    outs = kwargs.get("out")
+    outs = () if outs is None else outs if isinstance(outs, (tuple, list)) else (outs,)
+    noter = Noter(is_in_place=name.endswith("_") and not name.endswith("__") or len(outs) > 0)
     noter.n_given = len(flat)
     generators = [x for x in (*args, *kwargs.values()) if type(x) is Generator] or [default_generator]
     if len(generators) > 1 or flat.count(_GENERATOR) > (generators[0] is not default_generator):
@@ -383,6 +401,7 @@ def learn(place, wanted, args, kwargs):
     known.is_one, known.kind = not isinstance(made, tuple), made.__class__
     known.arguments = [*map(_argument, flat)]
     known.is_in_place, known.n_draws, known.constants = noter.is_in_place, noter.n_drawn, tuple(noter.constants)
+    known.targets = [k for k, x in enumerate(flat) if any(x is out for out in outs)]
     known.steps = [
         Taken(
             op=step.op,

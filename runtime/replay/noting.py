@@ -77,22 +77,36 @@ class Noter:
             state.forward = self
 
     def change(self, _, op, target, operands, attributes):
-        """The last that a function does: what fails then has changed nothing."""
+        """The last that a function does: what fails then has changed nothing, or what may be changed again."""
         if not self.is_in_place or target.__class__ is not Noted or target.place[0] != "given":
             raise NotImplementedError("a change in place of what is not given for that")
-        made = self.note(op, operands, attributes)
+        made = operands[0]
+        if op is not clone or self.is_changed or not self._is_made_last(made):
+            # Of several results each is copied to its place, and nothing else comes between.
+            made = self.note(op, operands, attributes, is_last=op is clone)
         if (made.shape, made.dtype) != (target.shape, target.dtype):
             raise NotImplementedError("a change of type or shape, which is an error")
         self.steps[-1] = self.steps[-1]._replace(how=CHANGE, target=target.place)
         self.is_changed, self.n_made[-1] = True, 0
         return target
 
+    def tangents(self, tensors):
+        """Who asks for them in forward mode is told that there are none."""
+        return (None,) * len(tensors)
+
     def most_between(self, results):
         """Elements of the largest value that steps make and that is none of the results, which have these places."""
         return max((n for k, n in enumerate(self.n_made) if ("step", k) not in results), default=0)
 
-    def note(self, op, operands, attributes):
-        if self.is_changed:
+    def _is_made_last(self, x):
+        """Whether x is what the last step makes of tensors, in memory of its own: then that can be its target's."""
+        if x.__class__ is not Noted or x.place != ("step", len(self.steps) - 1):
+            return False
+        last = self.steps[-1]
+        return last.how == OF_TENSORS and not is_view_op(last.op)
+
+    def note(self, op, operands, attributes, is_last=False):
+        if self.is_changed and not is_last:
             raise NotImplementedError("an op after a change")
         many = len(self.steps) == _MOST_STEPS or len(self.steps) >= _FEW_STEPS and sum(self.n_made) > _MOST_IN_STEPS
         if refusal(attributes) is not None or many:
