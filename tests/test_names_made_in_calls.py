@@ -13,12 +13,9 @@ from test_kept_aliases import N_CALLS, batch_of, check, is_replayed, model_of, s
 import weft
 
 STILL_BREAKS = {"data_saved_for_a_backward", "read_before"}  # with their reasons
-# Followed step by step from there on: versions of what is pending are read, the call has caught an error, or leaves
-# made of names are shown again that nobody holds at the end: the books of the recorded call hold them.
-FOLLOWED = {
-    "changed_by_op", "changed_through_names", "value_made_in_the_call", "saved_for_a_backward",
-    "second_order",
-}  # fmt: skip
+# Followed step by step from there on: the call has caught an error, or leaves made of names are shown again that nobody
+# holds at the end: the books of the recorded call hold them.
+FOLLOWED = {"saved_for_a_backward", "second_order"}
 
 
 def trained(s, x):

@@ -333,11 +333,10 @@ class Frame(Connects, Watched):
         return frame_changes.apply_inplace(self, op, target, operands, attributes)
 
     make_leaf, takes_memory = door(frame_leaves.make_leaf), door(frame_memory.takes_memory)
-    shows_whole, shown_by, is_of_detached = frame_through.shows_whole, frame_views.shown_by, frame_views.is_of_detached
+    version_of_view, is_of_detached = frame_views.version_of_view, frame_views.is_of_detached
+    shows_whole = frame_through.shows_whole
 
-    @door
-    def before_lending(self, tensor):
-        frame_inputs.before_lending(self, tensor)
+    before_lending = door(frame_inputs.before_lending)
 
     @door
     def before_new_memory(self, tensor):

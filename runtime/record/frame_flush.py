@@ -229,7 +229,7 @@ def land(frame):
 def _share(frame, vid, tensor):
     """The tensor of a view has come into memory: it shares the version of its base, unless it is a .data."""
     if frame.versioned.get(vid) != vid:
-        tensor.share_storage(frame.shown_by(tensor))
+        tensor.share_storage(frame_views.shown_by(frame, tensor))
         return
     root = frame.tensors[frame.roots[vid]]
     if root is not None:

@@ -39,6 +39,10 @@ def shown_by(frame, view):
     return view._base if root is None or frame.tensors[root] is None else frame.tensors[root]
 
 
+def version_of_view(frame, view):
+    return shown_by(frame, view)._version
+
+
 def detached_above(last, root, vid, again):
     """The number of the detached value that a view of `root` is, or is a view of; None without one. After the call the
     view does not know the root, whose history is none of its own, whatever becomes of that (rebase.py: check_rebase);

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import count
 from operator import is_, itemgetter
 
+from ...compiler.ops.view import data
 from ..eager.saved import meta_of
 from ..programs.evaluate import strides_in_elements
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE, number_code
@@ -89,6 +90,7 @@ class UsualFrame(
             self.tensors[vid] = pending_tensor(self, vid, self.metas[vid])
         self.changes = [entry.change for entry in entries if entry.change is not None]
         roots = self.roots = {entry.vid: entry.root for entry in entries}
+        self.with_version = frozenset(entry.vid for entry in entries if entry.step.op is data)  # each its own
         self.changes_arguments = any(not change.is_made and change.target is None for change in self.changes)
         writes = self.changes or any(entry.op in (UPDATE, BACKWARD, GRADIENTS) for entry in entries)
         # Who owns the memory that no other tensor of the call may lie in: of one that changes none, nobody.

@@ -59,7 +59,6 @@ _ASKED = {
     "use_nodes": "a node of the graph, or a hook, is asked for",
     "node_of": "a node of the graph is asked for",
     "edge_of": "a node of the graph is asked for",
-    "shown_by": "the version of a view is asked for",
     "fail": "it raises",
     "walk": "a backward pass meets or gives something that it did not there",
     "apply": "an op runs outside of its program that did not there",

@@ -32,10 +32,13 @@ class ShowsWhole:
             target, value
         )
 
-    def shown_by(self, view):
-        """The tensor whose memory and version a view of the call has, as a Frame says (frame_views.py)."""
-        root = self.roots.get(view._vid)
-        return view._base if root is None or self.tensors[root] is None else self.tensors[root]
+    def version_of_view(self, view):
+        """Of a view of the call that no memory belongs to yet: of what a Frame says that it shows (frame_views.py). A
+        .data has one of its own, which nothing has counted so far."""
+        vid = view._vid
+        root = self.roots.get(vid)
+        shown = view._base if root is None or self.tensors[root] is None else self.tensors[root]
+        return 0 if vid in self.with_version else shown._version
 
     def drop_unseen_views(self, target):
         (self.onlooker if self.working else self.depart(asked="drop_unseen_views")).drop_unseen_views(target)

@@ -153,7 +153,7 @@ class Tensor(metaclass=TensorType):
         if storage is not None:
             return storage.version
         # A pending view gets the storage of what it shows when it is computed.
-        return 0 if self._base is None else self._frame.shown_by(self)._version
+        return 0 if self._base is None else self._frame.version_of_view(self)
 
     def bump_version(self):
         storage = storage_of(self)
