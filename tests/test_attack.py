@@ -37,6 +37,43 @@ def test_programs(first):
         assert difference is None, f"{kind}, seed {seed}: {difference}\n\n{source}"
 
 
+KNOWN = """
+import weft
+from weft.utils.checkpoint import checkpoint
+from attack.compare import said
+
+
+def program(compile):
+    w = weft.nn.Parameter(weft.ones(3))
+    with weft.inference_mode():
+        y = weft.ones(3)
+
+    @compile
+    def f(x):
+        return {called}
+
+    x = weft.ones(3, requires_grad=True)
+    for call in range(3):
+        try:
+            result = f(x)
+            with weft.no_grad():
+                w.mul_({factor})
+            result.sum().backward()
+            yield x.grad
+        except RuntimeError as error:
+            yield said(error)
+"""
+
+
+@pytest.mark.parametrize(
+    "called, factor", [("checkpoint(lambda q: q * w, x, use_reentrant=False)", 2.0), ("x * w[:2].sum() * y", 1.0)]
+)
+def test_what_compiled_calls_do_otherwise_is_no_difference(called, factor):
+    source = KNOWN.format(called=called, factor=factor)
+    assert difference_in(source) is None
+    assert "observation 0" in difference_in(source.replace("try:", "yield compile is weft.compile\n        try:"))
+
+
 def test_programs_do_something():
     sources = [source_of(seed)[1] for seed in range(24)]
     for word in ("backward()", "no_grad", "kept.append", "_(", "grad(", "optimizer.step", "item()", "deepcopy", "y="):

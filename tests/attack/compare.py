@@ -10,6 +10,7 @@ import gc
 import threading
 from contextlib import contextmanager, nullcontext
 from dataclasses import is_dataclass
+from unittest import mock
 
 import numpy as np
 from compiled_twin import look as look_roughly
@@ -165,6 +166,7 @@ def n_alive():
 
 
 REFUSED = "RuntimeError, refused"
+INFERENCE = "RuntimeError, inference"
 _REFUSALS = "needed by the backward of a compiled call", "cannot be differentiated this way"
 
 
@@ -172,6 +174,8 @@ def said(error):
     """What a program shows of an error. A compiled call may refuse, in these words, to be run again in eager mode on
     inputs that have changed: that is no wrong number, but what comes after cannot be compared."""
     refused = isinstance(error, RuntimeError) and any(words in str(error) for words in _REFUSALS)
+    if "Inference tensors cannot be saved" in str(error):
+        return INFERENCE
     # Which of two errors comes first may differ; both are RuntimeErrors then.
     return REFUSED if refused else "RuntimeError" if type(error).__name__ == "OpError" else type(error).__name__
 
@@ -208,7 +212,7 @@ def difference_of(eager, compiled):
         if a == "OutOfRange" and isinstance(b, str):
             # Found when the program runs: what Python does behind that line, draws or errors, has been done.
             return None
-        if a != b and a in ("NotImplementedError", "CheckpointError"):
+        if a != b and a in ("NotImplementedError", "CheckpointError", INFERENCE):
             # What eager mode does not know a compiled call may; it runs no part of it twice, which may have changed.
             return None
         refused = refused or b == REFUSED != a
@@ -243,14 +247,15 @@ def difference_in(source):
         compiled = observe(_program_of(source), weft.compile)
         found = difference_of(eager, compiled)
         if found is not None:
-            found = difference_of(_unversioned(_observe_with_copies(source)), _unversioned(compiled)) and found
+            found = difference_of(_unversioned(_observe_as_compiled(source)), _unversioned(compiled)) and found
     return found
 
 
-def _observe_with_copies(source):
-    """What a program shows in eager mode if backwards go by what was in memory that NumPy arrays show too when an op
-    read it, as those of compiled calls do (docs/differences.md): no write to it is an error there, or changes them.
-    Changes of other memory are errors, which for what hooks have put away nobody else finds out."""
+def _observe_as_compiled(source):
+    """What a program shows in eager mode that does what compiled calls do by docs/differences.md: backwards go by what
+    was in memory that NumPy arrays show too when an op read it (no write to it is an error there, or changes them), and
+    checkpoints run their function once (what is written into a parameter before backward is an error). Changes of other
+    memory are errors, which for what hooks have put away nobody else finds out."""
 
     def copied_if_shown(x):
         return (x.clone(), 0) if is_exposed(x) else (x, x._version)
@@ -260,7 +265,10 @@ def _observe_with_copies(source):
             raise RuntimeError("one of the variables needed for gradient computation has been modified")
         return x
 
-    with weft.autograd.graph.saved_tensors_hooks(copied_if_shown, lambda saved: unchanged(*saved)):
+    with (
+        mock.patch.object(weft.utils.checkpoint, "saved_tensors_hooks", lambda pack, unpack: nullcontext()),
+        weft.autograd.graph.saved_tensors_hooks(copied_if_shown, lambda kept: unchanged(*kept)),
+    ):
         return observe(_program_of(source), undecorated)
 
 
