@@ -12,7 +12,7 @@ from .compiler.ops.table import OpError
 from .creation import filled
 from .functions import bmm, mm, mv, outer, to_dtype
 from .inplace import written
-from .operands import is_factor
+from .operands import is_factor, operand
 from .reducing import sum
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor
@@ -129,11 +129,12 @@ def _product_added(name, input, left, right, product, beta, alpha):
 
 
 def _scaled_sum(name, input, product, beta, alpha):
+    beta, alpha = operand(beta), operand(alpha)
     if not input.dtype.is_complex and complex in (beta.__class__, alpha.__class__):
         raise RuntimeError(
             f"{name}: value cannot be converted to type {input.dtype.name} without overflow: beta={beta}, alpha={alpha}"
         )
-    if not input.dtype.is_differentiable:
+    if not promote(input.dtype, product.dtype).is_differentiable:
         beta, alpha = (bool(n) if input.dtype is bool_ else int(n) for n in (beta, alpha))
     sizes = zip(input.shape[::-1], product.shape[::-1])
     if len(input.shape) > len(product.shape) or any(a not in (1, b) for a, b in sizes):

@@ -197,6 +197,8 @@ def block_diag(*tensors):
 
 def cartesian_prod(*tensors):
     """All combinations of the elements of vectors, one a row."""
+    if any(x.ndim != 1 for x in tensors):
+        raise OpError(f"cartesian_prod: Expect a 1D vector, but got shapes {[tuple(x.shape) for x in tensors]}")
     if len(tensors) == 1:
         return tensors[0]
     return stack([flatten(x) for x in meshgrid(*tensors, indexing="ij")], 1)
@@ -209,9 +211,9 @@ def combinations(input, r=2, with_replacement=False):
     if r < 0:
         raise RuntimeError(f"Expect a non-negative number, but got {r}")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    rows = np.array(list(choose(range(input.shape[0]), r)), np.int64).reshape(-1, r)
     if r == 0:
         return zeros(0, dtype=input.dtype)
+    rows = np.array(list(choose(range(input.shape[0]), r)), np.int64).reshape(-1, r)
     return input[tensor_of(rows)]
 
 

@@ -3,7 +3,7 @@
 import math
 
 from .compiler.dtypes import dtype_of
-from .compiler.ops import comparison, transcendental
+from .compiler.ops import arithmetic, comparison, transcendental
 from .compiler.ops import complex_numbers as ops
 from .compiler.ops.table import OpError
 from .operands import to_dtype
@@ -63,7 +63,8 @@ def angle(input):
     if input.dtype.is_complex:
         return ops.angle(input)
     x = input if input.dtype.is_floating_point else to_dtype(input, state.default_dtype)
-    return comparison.where(comparison.isnan(x), x, to_dtype(x < 0, x.dtype) * math.pi)
+    # The derivative of a NaN is 0 as well, which that of trunc is.
+    return comparison.where(comparison.isnan(x), arithmetic.trunc(x), to_dtype(x < 0, x.dtype) * math.pi)
 
 
 def sgn(input):
@@ -107,13 +108,17 @@ def _write_part(part):
 
 def _transposed(self):
     """The conjugate of the matrices, their last two dimensions exchanged."""
+    if self.ndim < 2:
+        if self.ndim:
+            raise OpError("tensor.mH is only supported on matrices or batches of matrices. Got 1-D tensor.")
+        return conj(self)
     return conj(transpose(self, -1, -2))
 
 
 def _conjugate_of_matrix(self):
     if self.ndim not in (0, 2):
         raise OpError(f"tensor.H is only supported on matrices (2-D tensors), got shape {self.shape}")
-    return self if self.ndim == 0 else _transposed(self)
+    return _transposed(self)
 
 
 Tensor.real = property(real, _write_part(real))

@@ -40,7 +40,16 @@ def addcdiv(input, tensor1, tensor2, *older, value=1):
 def _with_scaled(op, input, tensor1, tensor2, value):
     """A number may stand for a tensor, as everywhere."""
     operands = [operand(x) for x in (input, tensor1, tensor2)]
-    return op(*operands) if value == 1 else op(*operands, operand(value))
+    if value == 1:
+        return op(*operands)
+    value = operand(value)
+    if isinstance(value, float) and not any(isinstance(x, float) or _has_fractions(x) for x in operands):
+        value = int(value)  # the number has the type of the tensors
+    return op(*operands, value)
+
+
+def _has_fractions(x):
+    return isinstance(x, Tensor) and x.dtype.is_differentiable
 
 
 def frac(input):
@@ -55,8 +64,12 @@ def logit(input, eps=None):
     if input.__class__ is not Tensor:
         tensor_of("logit", input)
     input = input if input.dtype.is_floating_point else input * 1.0
-    p = input if eps is None else clamp(input, eps, 1 - eps)
-    return derived.logit(p)
+    if eps is not None and eps > 0.5:
+        # The lower end comes first, as in PyTorch; of clamp the upper one wins.
+        input = comparison.where(input < eps, eps, comparison.where(input > 1 - eps, 1 - eps, input))
+    elif eps is not None:
+        input = clamp(input, eps, 1 - eps)
+    return derived.logit(input)
 
 
 @both_in_float32
@@ -129,6 +142,8 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
         raise RuntimeError(f"diff: order must be non-negative but got {n}")
     if input.ndim == 0:
         raise RuntimeError("diff expects input to be at least one-dimensional")
+    if any(x.ndim != input.ndim for x in joined):
+        raise OpError("diff expects prepend or append to be the same dimension as input")
     if n == 0:
         # Nothing is joined to what stays as it is.
         return input.clone()
@@ -235,6 +250,10 @@ def meshgrid(*tensors, indexing="ij"):
     vectors = [
         _vector(x) for x in (tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors)
     ]
+    if not vectors:
+        raise RuntimeError("meshgrid expects a non-empty TensorList")
+    if any(x.dtype is not vectors[0].dtype for x in vectors):
+        raise OpError(f"meshgrid expects all tensors to have the same dtype, got {[x.dtype.name for x in vectors]}")
     if indexing not in ("ij", "xy"):
         raise RuntimeError(f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     if indexing == "xy" and len(vectors) > 1:

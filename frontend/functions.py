@@ -95,9 +95,12 @@ def _rounded_quotient(input, other, rounding_mode):
         return division.floor_divide(input, other)
     if rounding_mode != "trunc":
         raise RuntimeError(f"div: rounding_mode must be None, 'floor' or 'trunc', got {rounding_mode!r}")
-    quotient = arithmetic.trunc(arithmetic.div(input, other))
-    whole = _is_whole(input) and _is_whole(other)
-    return to_dtype(quotient, division.floor_divide(input, other).dtype) if whole else quotient
+    if _is_whole(input) and _is_whole(other):
+        # In integers: of 64 bits no float has all. Without what is left the quotient is whole.
+        left = division.fmod(input, other)
+        whole = to_dtype(input, left.dtype) if isinstance(input, Tensor) else int(input)
+        return division.floor_divide(arithmetic.sub(whole, left), other)
+    return arithmetic.trunc(arithmetic.div(input, other))
 
 
 def clone(input, *, memory_format=None):
@@ -219,6 +222,7 @@ def lerp(input, end, weight):
             raise OpError(f"lerp: expected dtype {input.dtype.name} for `{name}` but got dtype {x.dtype.name}")
     if not input.dtype.is_differentiable:
         raise NotImplementedError(f"lerp: not implemented for {input.dtype.name}; convert with .float() first")
+    weight = operand(weight)
     if isinstance(weight, (Tensor, float, int)):
         return derived.lerp(input, end, weight)
     return input + weight * (end - input)
@@ -264,14 +268,14 @@ def bmm(input, mat2, *, out=None):
     return result if out is None else write("bmm", out, result)
 
 
-def dot(input, other):
+def dot(input, tensor):
     if input.__class__ is not Tensor:
         tensor_of("dot", input)
-    if other.__class__ is not Tensor:
-        tensor_of("dot", other, "other")
-    if input.ndim != 1 or other.ndim != 1:
-        raise OpError(f"dot: 1D tensors expected, got shapes {input.shape} and {other.shape}")
-    return contraction.matmul(input, other)
+    if tensor.__class__ is not Tensor:
+        tensor_of("dot", tensor, "tensor")
+    if input.ndim != 1 or tensor.ndim != 1:
+        raise OpError(f"dot: 1D tensors expected, got shapes {input.shape} and {tensor.shape}")
+    return contraction.matmul(input, tensor)
 
 
 def mv(input, vec):
@@ -289,6 +293,8 @@ def outer(input, vec2):
         tensor_of("outer", input)
     if vec2.__class__ is not Tensor:
         tensor_of("outer", vec2, "vec2")
+    if input.ndim != 1 or vec2.ndim != 1:
+        raise OpError(f"outer: Expected 1-D arguments, got shapes {input.shape} and {vec2.shape}")
     return reshape(input, -1, 1) * vec2
 
 
@@ -308,6 +314,7 @@ def gather(input, dim, index, *, sparse_grad=False):
         return reshape(reshape(input, -1)[:0], index.shape)
     if input.ndim + index.ndim == 1 and input.numel():
         # One of them is a number, which counts as a vector of one.
+        normalize_axis("gather", dim, 1)
         return reshape(indexing.gather(reshape(input, -1), reshape(index, -1), axis=0), index.shape)
     return indexing.gather(input, index, axis=normalize_axis("gather", dim, input.ndim))
 

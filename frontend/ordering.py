@@ -267,6 +267,8 @@ _Histogramdd = result_type("histogramdd", "hist", "bin_edges")
 
 def histogram(input, bins=100, *, range=None, weight=None, density=False):
     """(hist, bin_edges): counts (or sums of weights) in bins, given by their number and range or by their edges."""
+    if input.dtype.is_half:
+        raise NotImplementedError(f"histogram: not implemented for {input.dtype.name}; convert with .float()")
     points = _values(input).reshape(-1, 1)
     edges = _edges("histogram", points[:, 0], bins, range, input.dtype)
     given = [x for x in (input, bins, weight) if isinstance(x, Tensor)]

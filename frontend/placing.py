@@ -140,6 +140,8 @@ def _index_copy(input, dim, index, source):
     _same_type("index_copy", input, source)
     if input.ndim == 0:
         return None
+    if source.ndim == 0 and index.numel() != 1:
+        raise IndexError(f"index_copy_(): When source is scalar, index should have one element (got {index.numel()})")
     if source.ndim == 0:
         source = expand(source, (*input.shape[:axis], index.numel(), *input.shape[axis + 1 :]))
     wanted = (*input.shape[:axis], index.numel(), *input.shape[axis + 1 :])
@@ -187,6 +189,11 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     if input.ndim == 0:
         return reshape(
             index_reduce(reshape(input, 1), 0, index, reshape(source, 1), reduce, include_self=include_self), ()
+        )
+    if source.ndim and source.shape[axis] != index.numel():
+        raise OpError(
+            f"index_reduce(): Number of indices ({index.numel()}) should be equal to source.size(dim): "
+            f"({source.shape[axis]}), for dim: {axis}"
         )
     shape = tuple(-1 if k == axis else 1 for k in range(input.ndim))
     spread = expand(reshape(index, shape), source.shape)

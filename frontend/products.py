@@ -342,6 +342,8 @@ def pdist(input, p=2.0):
     """The p-norms of the differences of all pairs of rows (i, j), i < j, as a vector."""
     if input.ndim != 2:
         raise OpError(f"pdist only supports 2D tensors, got: {input.ndim}D")
+    if p < 0:
+        raise RuntimeError("pdist only supports non-negative p values")
     first, second = np.triu_indices(input.shape[0], 1)
     return _lengths(input.index_select(0, tensor_of(first)) - input.index_select(0, tensor_of(second)), p)
 

@@ -12,7 +12,7 @@ from .compiler.shapes import normalize_axes, normalize_axis
 from .creation import zeros
 from .half_floats import in_float32
 from .numpy_words import BY_NUMPY, is_numpys, without_numpys
-from .operands import flag, tensor_of, to_dtype
+from .operands import flag, operand, tensor_of, to_dtype
 from .results import result_type
 from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, shape_of
@@ -133,26 +133,29 @@ def norm(input, p=2, dim=None, keepdim=False, *, dtype=None):
     input = input if dtype is None else to_dtype(input, dtype)
     input = arithmetic.abs_(input) if input.dtype.is_complex else input
     axes = _axes("norm", input, dim)
+    p = p if isinstance(p, str) or p is None else operand(p)
     if p in (2, 2.0, "fro", None):
         return statistics.norm(input, axes=axes, keepdim=keepdim)
     if p in (float("inf"), -float("inf")):
         extreme = reduction.amax if p > 0 else reduction.amin
         return extreme(arithmetic.abs_(input), axes=axes, keepdim=keepdim)
     if p == 0:
-        return to_dtype(reduction.sum_(comparison.ne(input, 0), axes=axes, keepdim=keepdim), input.dtype)
+        # trunc, for its derivative, which is 0.
+        ones = comparison.where(comparison.ne(input, 0), 1.0, arithmetic.abs_(arithmetic.trunc(input)))
+        return reduction.sum_(ones, axes=axes, keepdim=keepdim)
     if p == 1:
         return reduction.sum_(arithmetic.abs_(input), axes=axes, keepdim=keepdim)
     if not isinstance(p, (int, float)):
         raise ValueError(f"norm: p must be a number or 'fro', got {p!r}")
-    powers = _power_or_zero(arithmetic.abs_(input), p) if 0 < p < 1 else arithmetic.abs_(input) ** p
+    powers = _power_or_zero(arithmetic.abs_(input), p) if p < 1 else arithmetic.abs_(input) ** p
     total = reduction.sum_(powers, axes=axes, keepdim=keepdim)
     return _power_or_zero(total, 1.0 / p) if p > 1 else total ** (1.0 / p)
 
 
 def _power_or_zero(x, p):
-    """x ** p for 0 < p < 1, with the gradient 0 at 0, where its limit is infinite."""
+    """x ** p for p < 1, with the gradient 0 at 0, where its limit is infinite."""
     zero = comparison.eq(x, 0.0)
-    return comparison.where(zero, 0.0, comparison.where(zero, 1.0, x) ** p)
+    return comparison.where(zero, 0.0 if p > 0 else float("inf"), comparison.where(zero, 1.0, x) ** p)
 
 
 _Largest, _Smallest = (result_type(name, "values", "indices") for name in ("max", "min"))

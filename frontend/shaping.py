@@ -388,6 +388,8 @@ def roll(input, shifts, dims=None):
         if len(shape) != 1:
             return view.reshape(_rolled(view.reshape(input, shape=(prod(shape),)), shifts, (0,)), shape=shape)
         dims = 0
+    if 0 in shape_of(input):
+        return view.clone(input)
     return _rolled(input, shifts, tuple(dims) if isinstance(dims, (list, tuple)) else (dims,))
 
 
@@ -416,6 +418,8 @@ def _cuts(shape, shifts, dims):
 def tile(input, *counts, dims=None):
     """Copies of the tensor side by side: dims[k] of them along dimension k."""
     counts = sizes(counts, dims)
+    if any(n < 0 for n in counts):
+        raise RuntimeError(f"Trying to create tensor with negative dimension: tile of {counts}")
     counts = (1,) * (input.ndim - len(counts)) + counts
     shape = (1,) * (len(counts) - input.ndim) + input.shape
     # (a, b) -> (1, a, 1, b) -> (m, a, n, b) -> (m a, n b)

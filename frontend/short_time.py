@@ -77,7 +77,7 @@ def stft(
     )
     transform = _rfft if onesided else _fft
     spectra = transpose(transform(parts * window, norm="ortho" if normalized else None), -1, -2)
-    return spectra if is_complex or return_complex else view_as_real(spectra)
+    return spectra if return_complex or return_complex is None else view_as_real(spectra)
 
 
 def _padded(signal, n_fft, center, pad_mode):

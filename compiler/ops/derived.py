@@ -5,7 +5,7 @@ import math
 from .. import dtypes
 from . import samples
 from .arithmetic import abs_, add, div, maximum, mul, neg, sub, trunc
-from .comparison import cast, eq, ge, gt, isnan, le, logical_and, lt, where
+from .comparison import cast, eq, ge, gt, isnan, le, logical_and, logical_or, lt, where
 from .kinds import alias, composite, require_floating
 from .reduction import sum_
 from .samples import Sample
@@ -31,7 +31,7 @@ hardtanh = composite(
     _like_first("hardtanh"),
     # Zeros keep their sign where a bound is zero too.
     lambda x, low, high: where(lt(x, low), low, where(gt(x, high), high, x)),
-    vjp=(lambda g, out, x, low, high: where(logical_and(gt(x, low), lt(x, high)), g, 0.0), None, None),
+    vjp=(lambda g, out, x, low, high: where(logical_or(le(x, low), ge(x, high)), 0.0, g), None, None),
     samples=_of_numbers(-0.5, 0.75),
     oracle="nn.functional.hardtanh",
 )

@@ -5,7 +5,7 @@ import numpy as np
 from ..dtypes import bool_
 from ..later import later
 from . import samples
-from .arithmetic import div, floor, mul, neg, trunc
+from .arithmetic import div, mul, neg, trunc
 from .kinds import elementwise, integers_only, no_bool
 from .source import zeros_like
 from .table import Spelling
@@ -127,7 +127,7 @@ remainder = elementwise(
     2,
     no_bool("remainder"),
     evaluate=_checked_integers("remainder", _remainder),
-    vjp=(lambda g, out, x, y: g, lambda g, out, x, y: neg(mul(g, floor(div(x, y))))),
+    vjp=(lambda g, out, x, y: g, lambda g, out, x, y: neg(mul(g, floor_divide(x, y)))),
     lower=_lower_remainder,
     samples=samples.binary(right_low=0.6, right_high=2.0),
     oracle="remainder",

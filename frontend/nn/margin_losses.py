@@ -29,15 +29,17 @@ def margin_ranking_loss(input1, input2, target, margin=0.0, size_average=None, r
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
             f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape}"
         )
-    return _reduced(clamp_min(-target * (input1 - input2) + margin, 0), reduction)
+    return _reduced(clamp_min(-target * (input1 - input2) + float(margin), 0), reduction)
 
 
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
     """x where target is 1, max(0, margin - x) where it is -1."""
     input, target = widened(input, target)
     reduction = reduction_of("hinge_embedding_loss", reduction, size_average, reduce)
-    far = where(eq(target, 1), 0.0, clamp_min(margin - input, 0.0))
-    near = where(eq(target, -1), 0.0, input)
+    # Of integers the margin becomes one, and so do the losses.
+    margin, zero = (margin, 0.0) if input.dtype.is_differentiable else (int(margin), 0)
+    far = where(eq(target, 1), zero, clamp_min(margin - input, zero))
+    near = where(eq(target, -1), zero, input)
     return _reduced(far + near, reduction)
 
 
@@ -46,7 +48,10 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """log(1 + exp(-target x))."""
     reduction = reduction_of("soft_margin_loss", reduction, size_average, reduce)
-    return _reduced(-logsigmoid(target * input), reduction)
+    losses = -logsigmoid(target * input)
+    if losses.shape != input.shape:
+        raise OpError(f"soft_margin_loss: a target of shape {target.shape} does not fit an input of {input.shape}")
+    return _reduced(losses, reduction)
 
 
 def cosine_embedding_loss(input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"):
@@ -156,7 +161,9 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
     reduction = reduction_of("multilabel_soft_margin_loss", reduction, size_average, reduce)
     losses = -(target * logsigmoid(input) + (1.0 - target) * logsigmoid(-input))
     losses = losses if weight is None else losses * weight
-    return _reduced(mean(losses, -1), reduction)
+    n_classes = input.shape[-1] if input.ndim else 1
+    losses = mean(losses, -1) if losses.shape[-1:] == (n_classes,) else sum(losses, -1) / n_classes
+    return _reduced(losses, reduction)
 
 
 # --- distributions ----------------------------------------------------------------------------------------------------
@@ -190,10 +197,10 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     if var.shape != input.shape:
         if input.shape[:-1] == var.shape:
             var = unsqueeze(var, -1)
-        elif any(a != b and b != 1 for a, b in zip(input.shape[::-1], var.shape[::-1])):
+        elif var.ndim != input.ndim or [b for a, b in zip(input.shape, var.shape) if a != b] != [1]:
             raise ValueError(f"var is of incorrect size: {var.shape} for input {input.shape}")
     # Where the variance is limited, its gradient still arrives.
-    limited = var + (clamp_min(var, eps) - var).detach()
+    limited = var + (clamp_min(var, float(eps)) - var).detach()
     losses = 0.5 * (limited.log() + (input - target) ** 2 / limited)
     return _reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
 

@@ -1,0 +1,123 @@
+"""Calls with arguments that are seldom given and were once answered otherwise than by PyTorch, each against PyTorch."""
+
+import numpy as np
+import pytest
+
+import weft
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.oracle
+
+
+def flat(x):
+    return list(x) if isinstance(x, (list, tuple)) else [x]
+
+
+def leaves(module, *values):
+    return [module.tensor(v, dtype=module.float64, requires_grad=True) for v in values]
+
+
+def derived(module, function, *values):
+    """The result and the gradients, 0 where there is none."""
+    xs = leaves(module, *values)
+    result = function(*xs)
+    result.sum().backward()
+    return [result, *(module.zeros_like(x) if x.grad is None else x.grad for x in xs)]
+
+
+def agree(call):
+    """call(module) gives equal tensors of one type in both libraries, eagerly and compiled."""
+    theirs = flat(call(torch))
+    compiled = weft.compile(lambda: call(weft))
+    for ours in (call(weft), compiled(), compiled()):
+        ours = flat(ours)
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs):
+            assert str(a.dtype).partition(".")[2] == str(b.dtype).partition(".")[2]
+            assert tuple(a.shape) == tuple(b.shape)
+            b = b.detach().resolve_conj().numpy()
+            np.testing.assert_allclose(a.detach().numpy(), b, rtol=1e-6, atol=1e-12, equal_nan=True)
+
+
+VALUES = {
+    "addr of integers": lambda m: m.addr(
+        m.tensor([[4, 7]]), m.tensor([1.5]), m.tensor([2.5, 1.0]), beta=0.5, alpha=0.25
+    ),
+    "a NumPy factor": lambda m: m.addmm(m.ones(2, 2), m.ones(2, 2), m.ones(2, 2), alpha=np.float32(0.5)),
+    "addcmul of integers": lambda m: m.addcmul(m.tensor([1, 2]), m.tensor([1, 2]), m.tensor([3, 2]), value=2.5),
+    "addcmul of some": lambda m: m.addcmul(m.tensor([1, 2]), m.tensor([1.0, 2]), m.tensor([3, 2]), value=2.5),
+    "whole quotients": lambda m: m.div(m.tensor([2**53 + 1, -(2**62) - 1, 7]), 3, rounding_mode="trunc"),
+    "whole quotients in place": lambda m: m.tensor([2**53 + 1, -7]).div_(m.tensor([3, 2]), rounding_mode="trunc"),
+    "quotients of truths": lambda m: m.div(m.tensor([True, False]), 1, rounding_mode="trunc"),
+    "quotients of a number": lambda m: m.div(m.tensor(-7), m.tensor([2, 3], dtype=m.int32), rounding_mode="trunc"),
+    "a margin that is whole": lambda m: m.nn.functional.margin_ranking_loss(
+        m.tensor([1, 2]), m.tensor([3, 1]), m.tensor([1, -1]), margin=0, reduction="none"
+    ),
+    "a margin beside integers": lambda m: m.nn.functional.hinge_embedding_loss(
+        m.tensor([1, 2, 3]), m.tensor([1, -1, -1]), margin=2.5, reduction="none"
+    ),
+    "classes of one input": lambda m: m.nn.functional.multilabel_soft_margin_loss(
+        m.tensor([[1.5], [2.0]]), m.tensor([0.5, 1.0, 0.0])
+    ),
+    "ends that cross": lambda m: [m.logit(m.tensor([0.0, 0.3, 0.5, 1.0]), eps) for eps in (0.7, 1.0, 0.5)],
+    "a conjugate number": lambda m: [
+        x.clone() for x in (m.tensor(1 + 2j).H, m.tensor(1 + 2j).mH, m.tensor(2j).adjoint())
+    ],
+    "stft of complex": lambda m: [
+        m.stft(m.arange(20.0).to(m.complex64), 4, window=m.ones(4), return_complex=c) for c in (False, True)
+    ],
+    "a norm of a NumPy order": lambda m: m.norm(m.ones(3), np.float32(1.5)),
+    "a NumPy weight": lambda m: m.lerp(m.ones(2), m.zeros(2), np.float64(0.25)),
+    "eps of NumPy": lambda m: m.nn.functional.gaussian_nll_loss(m.ones(2), m.ones(2), m.ones(2), eps=np.float32(0.5)),
+    "nothing to roll": lambda m: m.roll(m.ones(0, 3), 0, 2),
+    "no combination": lambda m: m.combinations(m.ones(1), 0),
+    "by its name": lambda m: [m.dot(m.ones(2), tensor=m.ones(2)), m.ones(2).dot(tensor=m.ones(2))],
+}  # fmt: skip
+GRADIENTS = {
+    "remainders of infinities": (
+        lambda m, x, y: m.remainder(x, y), [5.0, -7.0, -3.0, 3.0, 6.0], [2.0, np.inf, np.inf, -np.inf, 0.1]
+    ),
+    "cut ends": (lambda m, x: m.nn.functional.hardtanh(x), [1.0, -1.0, 0.5, np.nan]),
+    "angles": (lambda m, x: m.angle(x), [1.0, -1.0, 0.0, np.nan]),
+    "how many are not 0": (lambda m, x: m.linalg.vector_norm(x, 0) + x.sum(), [1.0, 0.0, -2.0]),
+    "counted distances": (lambda m, x, y: m.cdist(x, y, 0.0), [[1.0, 2.0]], [[3.0, 2.0]]),
+    "an order below 0": (lambda m, x: m.linalg.norm(x, -1), [0.0, 2.0, -3.0]),
+    "an order below 0 of zeros": (lambda m, x: m.linalg.norm(x, -2.5), [0.0, 0.0]),
+    "an order below 0 of others": (lambda m, x: m.linalg.norm(x, -2.5), [1.0, -3.0]),
+}  # fmt: skip
+REFUSED = {
+    "outer": lambda m: m.outer(m.ones(2), m.ones(2, 1)),
+    "index_copy": lambda m: m.index_copy(m.ones(5, 5), 1, m.tensor([2, 0]), m.tensor(3.0)),
+    "index_reduce": lambda m: m.index_reduce(m.ones(5), 0, m.tensor([0]), m.ones(3), "amin"),
+    "soft_margin_loss": lambda m: m.nn.functional.soft_margin_loss(m.ones(3, 1), m.ones(2), reduction="none"),
+    "gather": lambda m: m.gather(m.tensor(1.0), 2, m.tensor([0])),
+    "tile": lambda m: m.tile(m.ones(1), (-1,)),
+    "cartesian_prod": lambda m: m.cartesian_prod(m.ones(1), m.tensor(1.0)),
+    "diff": lambda m: m.diff(m.ones(5, 5), 0, 0, m.ones(5)),
+    "meshgrid of nothing": lambda m: m.meshgrid(indexing="ij"),
+    "meshgrid": lambda m: m.meshgrid(m.ones(1), m.ones(2, dtype=m.float64), indexing="ij"),
+    "pdist": lambda m: m.pdist(m.ones(2, 2), -1.0),
+    "gaussian_nll_loss": lambda m: m.nn.functional.gaussian_nll_loss(m.tensor(1.0), m.ones(5, 1), m.ones(5, 1)),
+    "histogram": lambda m: m.histogram(m.ones(4, dtype=m.bfloat16), 3),
+    "division by no number": lambda m: m.div(m.tensor([5, 3]), 0, rounding_mode="trunc"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", VALUES)
+def test_values(name):
+    agree(VALUES[name])
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients(name):
+    function, *values = GRADIENTS[name]
+    agree(lambda m: derived(m, lambda *xs: function(m, *xs), *values))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name):
+    with pytest.raises(Exception) as theirs:
+        REFUSED[name](torch)
+    with pytest.raises(type(theirs.value)):
+        REFUSED[name](weft)
