@@ -101,7 +101,7 @@ class Reads(ReadsOfContainers, ReadsOfObjects):
         self.attributes, self.cells = [], []  # (object, name, value); (cell, value)
         self.classes = {Tensor: native_layout.type_version(Tensor)}  # class -> its version
         self.lists, self.dicts, self.arrays = [], [], []  # (list, items); (dict, keys, values); ArrayBytes
-        self._seen, self._containers, self._names = {}, {}, []
+        self._seen, self._containers, self._names, self._ids = {}, {}, [], frozenset()
         self._unknown = {}  # name of an attribute -> where it is read, of nothing that is known so far
         # Attributes that are plain values: of what an `__init__` has made, and of objects of weft's.
         self._of_known_objects = set()
@@ -366,9 +366,10 @@ class Reads(ReadsOfContainers, ReadsOfObjects):
         """All that code names, until `seal`: attributes, globals and builtins."""
         return {name for name, *_ in self._names} | {name for _, name, _ in self.items}
 
-    def containers(self):
-        """The lists and dicts among what it reads."""
-        return [*(items for items, _ in self.lists), *(items for items, *_ in self.dicts)]
+    def ids(self):
+        """Of the objects that it reads, and of lists and dicts in them: they were there before."""
+        containers = [*(items for items, _ in self.lists), *(items for items, *_ in self.dicts)]
+        return {*self._ids, *map(id, containers)}
 
     # --- comparing ----------------------------------------------------------------------------------------------------
     def seal(self):
@@ -379,6 +380,7 @@ class Reads(ReadsOfContainers, ReadsOfObjects):
         for function, where in self._known.items():
             for formula in formulas_of_others(function, self.classes):
                 raise Impure(f"{function.__name__} may call {formula.__qualname__}", *where)
+        self._ids = frozenset(self._seen)
         self._names, self._containers, self._seen, self._known = [], {}, {}, {}
         for name in ("items", "absent", "attributes"):
             rows = {(id(holder), key): (holder, key, value) for holder, key, value in getattr(self, name)}

@@ -168,6 +168,14 @@ def is_named_tuple(kind):
     return is_plain_class(kind) and issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
+def is_made_of_attributes(kind):
+    """Whether instances of a class of the user's have attributes in a dict, and nothing else."""
+    if not is_plain_class(kind) or kind.__new__ is not object.__new__ or hasattr(kind, "__del__"):
+        return False
+    classes = [base for base in kind.__mro__ if base is not object]
+    return kind.__dictoffset__ != 0 and not any(vars(base).get("__slots__") for base in classes)
+
+
 def described(value):
     """What there is to say about a value that is not known."""
     if isinstance(value, np.ndarray):

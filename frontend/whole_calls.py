@@ -9,10 +9,13 @@ nor changed what it was given; and what it returns must be tensors that it compu
 lists, tuples and dicts that it made.
 """
 
+from functools import partial
 from time import perf_counter
 
 from .prepared import Look
 from .pure_code import Impure, reads_of
+from .pure_values import is_made_of_attributes, is_named_tuple
+from .results import Result
 from .runtime.replay import native_layout
 from .runtime.replay.frame_usual import NOT_STARTED, UsualFrame
 from .runtime.replay.usual_arguments import structure_of
@@ -20,6 +23,7 @@ from .runtime.replay.usual_whole import steps_of, what_else
 from .runtime.replay.whole_call import (
     AS_DICT,
     AS_LIST,
+    AS_OTHER,
     AS_TUPLE,
     COMPUTED,
     CONSTANT,
@@ -36,7 +40,7 @@ _MOST_PIECES = 256
 # What is done without the function besides ops, such as changes in place, takes so many seconds, and as many for each.
 # A function that takes less than so many times as long runs.
 _STEP, GAIN = 1e-6, 1.5
-_CONTAINERS = {tuple: AS_TUPLE, list: AS_LIST, dict: AS_DICT}
+_CONTAINERS = {tuple: AS_TUPLE, list: AS_LIST}
 
 
 class WholeCalls:
@@ -130,7 +134,7 @@ class _Look(Look):
         super().__init__()
         self.pieces = self.why_not = self.made = self.seconds = None
         self._leaves, self._named = leaves, {id(x) for x in reads.tensors}
-        self._others = {id(x) for x in reads.containers()}.union(map(id, _containers_in(arguments)))
+        self._others = reads.ids().union(map(id, _containers_in(arguments)))
 
     def ended(self, result):
         frame = state.frame
@@ -148,20 +152,33 @@ class _Look(Look):
     def _pieces_of(self, result):
         parts, rows = [result], []
         for x in parts:
-            if type(x) not in _CONTAINERS:
+            kind, items, made_by = self._parts_of(x)
+            if kind is None:
                 rows.append(self._piece(x))
                 continue
-            if len(parts) + len(x) > _MOST_PIECES:
+            if len(parts) + len(items) > _MOST_PIECES:
                 raise Impure(f"its results have more than {_MOST_PIECES} parts")
-            if type(x) is not tuple and id(x) in self._others:
+            if not isinstance(x, tuple) and id(x) in self._others:
                 raise Impure("a result is a container that was there before, or comes twice")
             self._others.add(id(x))
-            keys = tuple(x) if type(x) is dict else None
-            rows.append((_CONTAINERS[type(x)], len(parts), len(x), keys))
-            parts += x.values() if type(x) is dict else x
+            rows.append((kind, len(parts), len(items), made_by))
+            parts += items
         if result is None:
             raise Impure("it returns nothing")
         return rows
+
+    def _parts_of(self, x):
+        """(which kind of piece it is, its parts, what a piece of that kind is told); Nones of what has none."""
+        kind = type(x)
+        if kind is dict:
+            return AS_DICT, x.values(), tuple(x)
+        if kind in _CONTAINERS:
+            return _CONTAINERS[kind], x, None
+        if (is_named_tuple(kind) or isinstance(x, Result)) and not getattr(x, "__dict__", None):
+            return AS_OTHER, x, partial(tuple.__new__, kind)
+        if is_made_of_attributes(kind) and not any(x is leaf for leaf in self._leaves):
+            return AS_OTHER, vars(x).values(), partial(_new_object, kind, tuple(vars(x)))
+        return None, None, None
 
     def _piece(self, x):
         if not isinstance(x, Tensor):
@@ -209,6 +226,12 @@ class _Look(Look):
         if self.made is None:
             return "a tensor that is new in every call shows memory that is somebody's"
         return what_else(usual) or self.why_not
+
+
+def _new_object(kind, names, values):
+    made = object.__new__(kind)
+    vars(made).update(zip(names, values))
+    return made
 
 
 def _containers_in(arguments):

@@ -53,6 +53,8 @@ def same(given, wanted):
         assert given.requires_grad == wanted.requires_grad
         given, wanted = (x.detach().float() if x.dtype is weft.bfloat16 else x.detach() for x in (given, wanted))
         assert given.numpy().tobytes() == wanted.numpy().tobytes()
+    elif type(wanted).__eq__ is object.__eq__ and hasattr(wanted, "__dict__"):
+        same(vars(given), vars(wanted))
     else:
         assert given == wanted
 

@@ -26,12 +26,13 @@ from .native_reads import CallWords, ReadWords, View, read_words, require_same
 from .object_layout import layout_of_objects
 from .usual_whole import steps_of
 
-COMPUTED, GIVEN, CONSTANT, AS_TUPLE, AS_LIST, AS_DICT = range(6)  # what a piece of the results is
+COMPUTED, GIVEN, CONSTANT, AS_TUPLE, AS_LIST, AS_DICT, AS_OTHER = range(7)  # what a piece of the results is
 
 
 class Piece(Struct):
     """number: of the value, or of the leaf among the arguments; of a container that of the first piece in it, of so
-    many. value: what is the same in every call; of a dict its keys."""
+    many. value: what is the same in every call; of a dict its keys, of other things what makes them
+    of a tuple of their parts."""
 
     kind: I64
     number: I64
@@ -102,6 +103,8 @@ def made(words: Words, at: I64, leaves: Tuple) -> Object:
         return made_list(words, piece, leaves)
     if piece.kind == AS_DICT:
         return made_dict(words, piece, leaves)
+    if piece.kind == AS_OTHER:
+        return call_with(piece.value, (made_tuple(words, piece, leaves),), None)
     return piece.value
 
 
