@@ -84,7 +84,7 @@ class Target(Plain):
     __slots__ = str.split(
         "name vector_bytes sweep_bytes n_registers memory_ns gather_ns costs_ns flops_per_ns bytes_per_ns "
         "block_bytes blocks short_row wait_ns move_ns_per_byte large_ns part_ns few_columns many_rows sums_apart "
-        "converts_halves stores_masked_slowly asks_for_rows moved_bytes warp most_warps block_warps"
+        "converts_halves stores_masked_slowly asks_for_rows moved_bytes streams_from_bytes warp most_warps block_warps"
     )
 
     def __init__(
@@ -112,6 +112,7 @@ class Target(Plain):
         stores_masked_slowly=False,
         asks_for_rows=False,
         moved_bytes=None,
+        streams_from_bytes=None,
         warp=0,
         most_warps=0,
         block_warps=0,
@@ -153,6 +154,8 @@ class Target(Plain):
         self.asks_for_rows = asks_for_rows
         # Of a vector where memory is what takes the time, None: `vector_bytes` (emit/module.py: Module.mostly_move).
         self.moved_bytes = moved_bytes
+        # Of a result that is stored past the caches (emit/streams.py); None: none is.
+        self.streams_from_bytes = streams_from_bytes
         # Of a GPU: threads that work in step, each of which is one lane; how many warps there are at most, and in a
         # block.
         self.warp = warp
@@ -234,6 +237,7 @@ AVX2 = Target(
     flops_per_ns={"f32": 100, "f64": 50},
     stores_masked_slowly=True,
     asks_for_rows=True,
+    streams_from_bytes=10 << 20,
     # Two thirds of 512 KB; other threads use level 3.
     blocks=Blocks(
         packed_bytes=1 << 18,

@@ -50,11 +50,13 @@ def kernel_text(emit, element, target):
 class Product:
     """A compiled kernel of one element type; call it with two arrays, or time it with `seconds`."""
 
-    def __init__(self, emit, element, target):
+    def __init__(self, emit, element, target, change=str):
+        """change: of the text, before it is compiled."""
         self.element = element
         self.dtype = np.dtype(DTYPES[element])
         self.target = target
         name, text = kernel_text(emit, element, target)
+        text = change(text)
         start = time.perf_counter()
         module = llvm.parse_assembly(text)
         self.engine = llvm.create_mcjit_compiler(module, target_machine())

@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import re
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from gemm_harness import gemm, kernel_text  # noqa: E402
+from gemm_harness import Product, gemm, kernel_text  # noqa: E402
 
 import weft  # noqa: E402
 from weft.compiler.emit.gemm import emit_gemm, scratch_bytes  # noqa: E402
@@ -175,6 +176,20 @@ def test_every_number_of_last_rows_with_and_without_a_second_block(element, targ
         for m in range(2, 18):
             for left in (a[:m], np.asfortranarray(a[:m]), np.broadcast_to(a[:1], (m, k))):
                 assert (kernel(left, b) == (whole[:m] if left.strides[0] else whole[:1])).all()
+
+
+def _without_tiles_of_two(text):
+    """The text of products without the calls that compute two rows."""
+    return re.sub(r"  call void @\w+_strip2x\d+\(.*\n", "", text)
+
+
+def test_eight_rows_are_two_tiles_of_four_where_six_is_the_tallest():
+    kernel = Product(emit_gemm, "f32", AVX2, change=_without_tiles_of_two)
+    a, b = matrices("f32", 32, 21, 16)
+    whole = gemm("f32", AVX2)(a, b)
+    for m in (4, 6, 8, 10, 12, 14, 20, 32):
+        assert (kernel(a[:m], b, np.zeros((m, 21), np.float32)) == whole[:m]).all()
+    assert not kernel(a[:2], b, np.zeros((2, 21), np.float32)).any()
 
 
 @pytest.mark.parametrize("element", ELEMENTS)

@@ -43,6 +43,7 @@ from .reduce import (
     reduce_row,
     unrolled_row,
 )
+from .streams import Streams
 from .vector import Vector, halves_of, transposed
 
 
@@ -85,9 +86,8 @@ class _Emission:
         self.vectors = {}
         self.indices = {}
         self.accumulators = {}
-        self.columns = {}
-        self.turned = {}
-        self.ahead = rows_ahead(kernel, b.module.target)
+        self.columns, self.turned = {}, {}
+        self.ahead, self.streams = rows_ahead(kernel, b.module.target), Streams(b, kernel)
         # Before all loops: the stack is one for all their iterations.
         self.blocks = {x.name: self.block_for(s, x) for s, x, _ in _read_across(kernel.body) if b.loads_neighbours}
         self.cut, self.span, self.vector = kernel.cut, None, None
@@ -99,6 +99,7 @@ class _Emission:
         self.flag = b.start_checks() if kernel.checks else None
 
     def finish(self):
+        self.streams.finish()
         if self.flag:
             self.b.finish_checks(self.flag)
         else:
@@ -423,6 +424,7 @@ class _Emission:
         bases |= {id(x): self.sum_of(x.at) for x in s.body if isinstance(x, Position)}
         bases |= {id(x): self.updated_address(x) for x in s.body if isinstance(x, Update)}
         bases |= {id(x): self.address(x.parameter, x.at) for x in s.body if isinstance(x, Extreme)}
+        self.streams.begin(s, bases)
         halves, following = halves_of(s.body), [self.following(*x) for x in self.ahead.get(id(s), ())]
 
         def body(j, mask, vector=None):

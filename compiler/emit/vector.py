@@ -160,7 +160,7 @@ class Vector:
         x = b.convert(self.lookup(s.value), element)
         size = SIZES[element]
         if s.at.lane == 1:
-            b.store(x, b.offset(pointer, self.j, size), self.mask)
+            e.streams.store(s, x, b.offset(pointer, self.j, size), self.mask)
         else:
             place = b.offset(pointer, self.scaled(s.at.lane), size)
             b.scatter(x, place, self.lane_offsets(s.at.lane), self.full_mask())
