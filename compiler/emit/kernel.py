@@ -82,11 +82,8 @@ class _Emission:
         self.pointers = {p.name: r for p, r in zip(kernel.parameters, b.arguments)}
         self.elements = {p.name: p.element for p in kernel.parameters}
         self.scalars = list(zip(kernel.scalars, b.arguments[len(kernel.parameters) :]))
-        self.registers = {}
-        self.vectors = {}
-        self.indices = {}
-        self.accumulators = {}
-        self.columns, self.turned = {}, {}
+        self.registers, self.vectors, self.accumulators = {}, {}, {}
+        self.indices, self.columns, self.turned = {}, {}, {}
         self.ahead, self.streams = rows_ahead(kernel, b.module.target), Streams(b, kernel)
         # Before all loops: the stack is one for all their iterations.
         self.blocks = {x.name: self.block_for(s, x) for s, x, _ in _read_across(kernel.body) if b.loads_neighbours}
