@@ -39,6 +39,7 @@ from .runtime.state.elsewhere import any_elsewhere, is_elsewhere, used
 from .runtime.state.marks import asked_classes
 from .runtime.state.modes import state, watching
 from .runtime.state.tracebacks import shorten
+from .runtime.state.turns import following, not_following
 from .signatures import WARNED_AT, Recordings, anew_often, difference, eager_from_now, flattened, out_of_paths
 from .trials import Trials
 from .ways import AFTER_NEW, ways_of
@@ -146,20 +147,27 @@ class CompiledFunction(Trials):
             # Inside another compiled call this one is part of its recording.
             return self._function(*args, **kwargs)
         if self._n_left.value <= 0:
-            return self._timed(args, kwargs)
+            with following():
+                return self._timed(args, kwargs)
         self._n_left.value -= 1
         if self._eagerly.value and not captures:
-            return self._function(*args, **kwargs)
+            return self._not_followed(args, kwargs)
         try:
-            usual = self._expected(args, kwargs)
-            if usual is not None:
-                result = self._again(usual, args, kwargs)
-                if result is not NOT_STARTED:
-                    return result
-            return self._call(usual, args, kwargs)
+            with following():
+                usual = self._expected(args, kwargs)
+                if usual is not None:
+                    result = self._again(usual, args, kwargs)
+                    if result is not NOT_STARTED:
+                        return result
+                return self._call(usual, args, kwargs)
         except Exception as error:
             shorten(error)
             raise
+
+    def _not_followed(self, args, kwargs):
+        """A call that runs eagerly for once, beside those of other threads."""
+        with not_following():
+            return self._function(*args, **kwargs)
 
     def _call_watched(self, args, kwargs):
         """A call where Python of the user's sees every node that is made: there are nodes only in eager mode."""
@@ -199,7 +207,7 @@ class CompiledFunction(Trials):
                 return result
         recording = self._recording_of(args, kwargs, tensors)
         if recording is None or recording.has_failed and not captures:
-            return self._function(*args, **kwargs)
+            return self._not_followed(args, kwargs)
         if used and any_elsewhere(tensors):
             return self._traced(recording, tensors, args, kwargs)
         for usual in [replay for replay in recording.replays if replay is not tried]:
@@ -212,14 +220,14 @@ class CompiledFunction(Trials):
         if recording.is_waiting() and not captures:
             recording.n_meanwhile += 1
             with meanwhile():
-                result, recording.meanwhile = timed(self._function, args, kwargs)
+                result, recording.meanwhile = timed(self._not_followed, (args, kwargs), {})
             return result
         ways = ways_of(recording)
         if ways is None:
             return self._follow(recording, tensors, args, kwargs)
         if ways.call_eagerly():
             self._stay_eager(ways)
-            return ways.run(ways.eager, self._function, args, kwargs)
+            return ways.run(ways.eager, self._not_followed, (args, kwargs))
         return ways.run(ways.followed, self._follow, (recording, tensors, args, kwargs))
 
     def _traced(self, recording, tensors, args, kwargs):
@@ -308,7 +316,8 @@ class CompiledFunction(Trials):
 
     def _number_after(self, usual, leaves):
         """Of the way of a call that has departed from this UsualFrame."""
-        return self._number_of(self._learn_from(usual, leaves))
+        with following():
+            return self._number_of(self._learn_from(usual, leaves))
 
     def _recording_of(self, args, kwargs, tensors):
         """The recording for these arguments, whose tensors are collected; None if this call is not recorded."""

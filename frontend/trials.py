@@ -105,7 +105,7 @@ class Trials(Calls):
     def _looked_at(self, args, kwargs):
         """One of the eager calls after a trial that they have won."""
         self._n_left.value = self._contest.look_after
-        return self._taking(EAGER, self._function, args, kwargs)
+        return self._taking(EAGER, self._not_followed, (args, kwargs), {})
 
     def _taking(self, way, function, args, kwargs):
         """What a call gives that goes this way, and how long it takes. If it raises that counts where many do."""

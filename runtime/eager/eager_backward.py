@@ -21,6 +21,7 @@ from ...compiler.translate.language import (
     require,
 )
 from ..code.native_kinds import TensorObject, as_long, call_with, get_attribute
+from ..state.turns import adding
 from .eager_deriving import derive, derive_open
 from .eager_histories import is_of_place, run_place, runs_here
 from .eager_matching import fits, is_array, lies_as
@@ -51,7 +52,7 @@ from .eager_words import (
     set_tuple_item,
 )
 from .function_node import FunctionNode
-from .node import AccumulateGrad, Node, Saved, adding
+from .node import AccumulateGrad, Node, Saved
 
 
 @native(form=METHOD, slow="slow_sweep", name="weft_eager_sweep")

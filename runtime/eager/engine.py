@@ -4,11 +4,9 @@ Nodes run in descending order of creation, which is a topological order because 
 The compiled backward (compiler/autodiff.py) walks its graph in the same order, so sums have the same bits.
 """
 
-import os
 from functools import partial
 from itertools import count
 from operator import attrgetter
-from threading import RLock
 from types import FunctionType
 
 import numpy as np
@@ -16,12 +14,13 @@ import numpy as np
 from ...compiler.ops.arithmetic import add
 from ..state.modes import state, watch_again, watching
 from ..state.tensor import Tensor, tensor_of
+from ..state.turns import adding_alone
 from .anomaly import run_checked
 from .cotangent_shapes import in_shape_of
 from .deep import elsewhere, is_too_deep
 from .frame_walks import Walking, flags_of
 from .gate import apply_inplace, native_change
-from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, Node, TensorHook, adding, require_not_freed
+from .node import ACCUMULATE_SEQUENCE, AccumulateGrad, Node, TensorHook, require_not_freed
 from .node_queue import Queue
 from .owned import apart, owned
 from .parts import has_added
@@ -466,24 +465,13 @@ def accumulate(node, cotangents, create_graph):
         state.frame.changed_gradients.append(((leaf,), (leaf._grad,)))
         _add_to_gradient(leaf, cotangents, create_graph)
     elif leaf._requires_grad:
-        # Passes of several threads may end at the same leaf.
-        with _one_at_a_time:
-            adding.append(leaf)
-            try:
-                _add_to_gradient(leaf, cotangents, create_graph)
-            finally:
-                adding.pop()
+        with adding_alone():
+            _add_to_gradient(leaf, cotangents, create_graph)
     for hook in list((node.post_hooks or {}).values()):
         if hook(leaf) is not None:
             raise RuntimeError("Tensor post accumulate grad hooks should return None.")
     for hook in list((node.hooks or {}).values()):
         hook((), tuple(cotangents))
-
-
-_one_at_a_time = RLock()
-if hasattr(os, "register_at_fork"):
-    # A child has no thread that could give it back.
-    os.register_at_fork(after_in_child=lambda: (_one_at_a_time._at_fork_reinit(), adding.clear()))
 
 
 def _add_to_gradient(leaf, cotangents, create_graph):

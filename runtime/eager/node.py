@@ -44,7 +44,6 @@ SECOND_BACKWARD = (
     "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access saved "
     "tensors after calling backward."
 )
-adding = []  # the leaves to whose gradients Python is adding just now, in any thread: native code leaves all to it then
 
 
 next_sequence = functools.partial(next, _sequence)  # that of a node made now

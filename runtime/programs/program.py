@@ -21,6 +21,7 @@ from ..code import jit, kernels, looking, threads
 from ..code.cache import default_cache, pack, unpack
 from ..state.aligned import new_array
 from ..state.references import first_unheld
+from ..state.turns import not_following
 from . import background, progress
 from .arena import arena
 from .description import Stretch
@@ -160,7 +161,8 @@ class Program:
                     finally:
                         run.in_use = False
                     return
-        self._run_apart(arrays, outputs, numbers, returned)
+        with not_following():
+            self._run_apart(arrays, outputs, numbers, returned)
 
     @property
     def must_ask(self):

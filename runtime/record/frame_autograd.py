@@ -378,8 +378,7 @@ def backward(frame, outputs, gradients, retain_graph):
         leaves = [tensors[vid] for vid in detail.wanted]
         if all(map(_is_plain, leaves)):
             frame.changed_gradients.append((leaves, [None] * len(leaves)))
-            for leaf, gradient in zip(leaves, found):
-                leaf._grad = gradient
+            accumulate_all(give_first(leaves, found))
             return
     for vid, gradient in zip(detail.wanted, found):
         if vid in frame.outer_edges:
@@ -413,6 +412,19 @@ def _is_plain(leaf):
     )
 
 
+def give_first(leaves, gradients):
+    """leaf.grad = gradient for leaves that had none. (leaf, None, gradient) of those that another thread has given one
+    since, before the first or between two."""
+    late = []
+    for leaf, gradient in zip(leaves, gradients):
+        # No other thread comes between these two: CPython looks for one after calls and backward jumps.
+        if leaf._grad is None:
+            leaf._grad = gradient
+        else:
+            late.append((leaf, None, gradient))
+    return late
+
+
 def accumulate_all(gradients):
     """leaf.grad += gradient for (leaf, its edge or None, gradient), in an open call; then what hooks of the leaves have
     asked to be called back for."""
@@ -430,11 +442,11 @@ def accumulate(frame, leaf, gradient, edge, callbacks):
         engine.run([(edge, gradient)], retain_graph=True, create_graph=False, callbacks=callbacks)
     elif not leaf._requires_grad:
         return
-    elif leaf._grad is None:
-        if leaf._frame is not frame:
-            frame.changed_gradients.append(((leaf,), (None,)))
-        leaf._grad = gradient
     else:
+        if leaf._grad is None and leaf._frame is not frame:
+            frame.changed_gradients.append(((leaf,), (None,)))
+        if not give_first((leaf,), (gradient,)):
+            return
         enabled, state.grad_enabled = state.grad_enabled, False
         try:
             apply_inplace(engine.add, leaf._grad, (leaf._grad, gradient), {})

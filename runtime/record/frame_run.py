@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from ..programs.program import with_what_is_there
 from ..state.modes import state
+from ..state.turns import end_call, follows
 
 
 def run(frame, function, args, kwargs=None, tensors=None):
@@ -16,6 +17,7 @@ def run(frame, function, args, kwargs=None, tensors=None):
     hidden = state.hidden
     try:
         state.frame = frame
+        follows(frame)
         try:
             if tensors is not None:
                 frame.begin(tensors)
@@ -29,8 +31,11 @@ def run(frame, function, args, kwargs=None, tensors=None):
     finally:
         # An exception that comes as one of its values is computed may leave the call hidden.
         frame, state.frame, state.hidden = state.frame, None, hidden
-        if frame is not None and not frame.closed:
-            frame.give_up()
+        try:
+            if frame is not None and not frame.closed:
+                frame.give_up()
+        finally:
+            end_call()
     return result
 
 
@@ -42,8 +47,11 @@ def close(frame):
         state.frame = None
     finally:
         frame, state.frame = state.frame, None
-        if frame is not None and not frame.closed:
-            frame.give_up()
+        try:
+            if frame is not None and not frame.closed:
+                frame.give_up()
+        finally:
+            end_call()
 
 
 def close_after_error(frame, error):

@@ -17,9 +17,10 @@ from ..eager.eager_computing import unheld
 from ..eager.eager_nodes import new_storage, new_tensor
 from ..eager.eager_sums import add_in_place, can_be_added_in_place
 from ..eager.eager_words import ArrayObject, LeafObject, StorageObject, new_tuple, set_tuple_item, weak_target
-from ..eager.node import AccumulateGrad, adding
+from ..eager.node import AccumulateGrad
 from ..programs.program import _REUSED_COUNT, captures
 from ..state.tensor import Tensor
+from ..state.turns import adding
 from .finished_calls import CallObject
 from .finished_words import Gradient, Source, Words
 from .usual_calls import ReplayedCall

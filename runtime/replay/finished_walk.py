@@ -12,10 +12,10 @@ from ...compiler.translate.language import METHOD, cast, keep, native, require
 from ..code.native_kinds import TensorObject, call_with
 from ..eager.eager_backward import contribute
 from ..eager.eager_words import ArrayObject
-from ..eager.node import adding
 from ..record.closed import contiguous
 from ..state.modes import watching
 from ..state.tensor import Tensor
+from ..state.turns import adding
 from .finished_backward import CONTIGUOUS, free, gradients_of_results, is_followed, is_unchanged, run
 from .finished_calls import CallObject
 from .finished_nodes import new_edges

@@ -27,6 +27,7 @@ from ..state.exposure import has_exposed, is_exposed
 from ..state.modes import frame_in_making, state
 from ..state.references import held
 from ..state.tensor import Tensor, pending_tensor
+from ..state.turns import follows, take_for_call
 from . import native, native_words, usual_inplace
 from .frame_spans import Spans
 from .usual_arguments import is_result
@@ -447,6 +448,7 @@ class UsualFrame(
         """The frame that goes on with the call from here. ends: it has come to its end; coming: (op, operands); asked:
         else, what it is asked to do next, by the name of the method."""
         if self._real is None:
+            take_for_call(self)
             self.working = self.changing = self.torn = True
             self.seen = self._numbers()
             with frame_in_making():
@@ -456,7 +458,7 @@ class UsualFrame(
                     frame = recorded_so_far(self)
                     native.deactivate()
                     self.leave_to(frame)
-        return self._real
+        return follows(self._real)
 
     def elsewhere(self, asked):
         """The UsualFrame that goes on with a call that does not go on here; None if none does."""

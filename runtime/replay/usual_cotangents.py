@@ -7,6 +7,7 @@ from ...compiler.storage import ones
 from ..eager.gate import apply_inplace
 from ..state.modes import state
 from ..state.tensor import Tensor, tensor_of
+from ..state.turns import adding_alone
 
 
 def has_no_hooks(leaf):
@@ -39,11 +40,12 @@ _ones = cache(ones)
 
 def accumulate(leaf, gradient):
     """leaf.grad += gradient, as the engine does it."""
-    if leaf._grad is None:
-        leaf._grad = gradient
-        return
     enabled, state.grad_enabled = state.grad_enabled, False
     try:
-        apply_inplace(add, leaf._grad, (leaf._grad, gradient), {})
+        with adding_alone():
+            if leaf._grad is None:
+                leaf._grad = gradient
+            else:
+                apply_inplace(add, leaf._grad, (leaf._grad, gradient), {})
     finally:
         state.grad_enabled = enabled

@@ -9,7 +9,7 @@ from ..eager.frame_walks import Kind, flags_of
 from ..eager.node import AccumulateGrad, edge_of
 from ..eager.owned import is_owned
 from ..programs.recording import BACKWARD, GRADIENTS, UPDATE
-from ..record.frame_autograd import accumulate_all
+from ..record.frame_autograd import accumulate_all, give_first
 from ..state.attributes import same
 from ..state.exposure import has_exposed
 from ..state.modes import state
@@ -71,12 +71,12 @@ class WalkAgain:
         return all(call.numbers[k] is x or same(call.numbers[k], x) for k, x in self.before)
 
     def give_gradients(self, call):
-        """All leaves get their first one."""
-        leaves = [call.tensors[leaf] for leaf, _ in self.walk.leaves]
-        for leaf, (_, gradient) in zip(leaves, self.walk.leaves):
-            leaf._grad = call.tensors[gradient] if leaf._requires_grad else None
-        before = [leaf for leaf in leaves if leaf._frame is not call]
+        """All leaves get their first one. Those that are not given here, see `give_first`."""
+        pairs = [(call.tensors[leaf], call.tensors[gradient]) for leaf, gradient in self.walk.leaves]
+        pairs = [(leaf, gradient) for leaf, gradient in pairs if leaf._requires_grad]
+        before = [leaf for leaf, _ in pairs if leaf._frame is not call]
         call.changed_gradients.append((before, [None] * len(before)))
+        return give_first(*zip(*pairs)) if pairs else ()
 
     def results(self, call):
         return [call.tensors[k] if k >= 0 else None for k in self.walk.results]
@@ -302,7 +302,7 @@ class GoesBack:
         if walk.steps_only[k]:
             self.position.value = walk.pieces[k][0]
         else:
-            self._pass_with_more(walk, k)
+            accumulate_all(self._pass_with_more(walk, k) or ())
 
     @at_work
     def _pass_with_more(self, walk, k):
@@ -311,10 +311,10 @@ class GoesBack:
         self.numbers += numbers
         for view, root in views:
             self.tensors[view]._base = self.tensors[root]
-        if not walk.walk.meetings:
-            walk.give_gradients(self)
+        late = () if walk.walk.meetings else walk.give_gradients(self)
         self.position.value = end
         self.changing = False
+        return late
 
 
 def _has_end(x):
