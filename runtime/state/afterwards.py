@@ -20,6 +20,7 @@ class Afterwards:
 
     def __init__(self):
         self.seconds, self.thread = 0.0, threading.get_ident()
+        _inside.discard(self.thread)  # a signal's exception may have come between `begin` and `over`
         listeners.append(weakref.ref(self, listeners.remove))
 
     def end(self):
