@@ -90,3 +90,75 @@ def test_state_changed_in_place_after_it_was_shown():
         return [*seen, kept]
 
     assert_same(scenario)
+
+
+def from_stacked(models):
+    stacked, _ = weft.func.stack_module_state(models)
+    return {name: p.detach().requires_grad_() for name, p in stacked.items()}, list(stacked.values())
+
+
+def from_one(models):
+    given = [p.detach().clone() for p in models[0].parameters()]
+    return {str(k): p.detach() for k, p in enumerate(given)}, given
+
+
+def by_hand(ws, slopes):
+    for w, slope in zip(ws, slopes):
+        w.sub_(slope, alpha=0.1)
+
+
+def by_optimizer(ws, slopes, made=None):
+    for w, slope in zip(ws, slopes):
+        w.grad = slope
+    OPTIMIZERS.setdefault(id(ws[0]), weft.optim.Adam(ws, lr=0.1)).step()
+
+
+OPTIMIZERS = {}
+
+
+@pytest.mark.parametrize("change", [by_hand, by_optimizer])
+@pytest.mark.parametrize("given", [from_stacked, from_one])
+@pytest.mark.parametrize("holds", [False, True])
+def test_what_is_detached_from_another_tensor_is_nobodys_array(holds, given, change):
+    """A tensor made by detach() is changed in a call, while the other one lives: as it is, or read between calls."""
+    functions = []
+
+    def scenario(compile):
+        OPTIMIZERS.clear()
+        models = [nn.Linear(3, 2) for _ in range(3)]
+        for k, p in enumerate(p for m in models for p in m.parameters()):
+            p.data.copy_(weft.arange(p.numel()).reshape(p.shape) * 0.1 - k)
+        named, others = given(models)
+        ws, held = list(named.values()), others if holds else None
+        others = None
+
+        @compile
+        def step(x):
+            slopes = [(w.detach() * x.mean()).tanh() for w in ws]
+            with weft.no_grad():
+                change(ws, slopes)
+            return sum(w.detach().sum() for w in ws)
+
+        functions.append(step)
+        for _ in range(10):
+            yield step(weft.randn(5))
+            yield from [] if held is None else [v.clone() for v in held]
+        yield from ws
+
+    assert_same(scenario)
+    (recording,) = functions[-1].recordings
+    assert recording.replays and not recording.fallbacks, functions[-1].explain()
+
+
+def test_memory_that_an_array_shows_is_changed_eagerly_still():
+    array = weft.ones(3).numpy()
+    w = weft.from_numpy(array).detach()
+
+    def step(x):
+        w.add_(x)
+        return w * 2
+
+    f = weft.compile(step)
+    for k in range(8):
+        assert f(weft.ones(3)).tolist() == [2.0 * (k + 2)] * 3 and array.tolist() == [k + 2.0] * 3
+    assert any("NumPy array" in reason for reason, _ in f.recordings[0].fallbacks)

@@ -252,7 +252,7 @@ def alias_reason(frame, target, vid, shown=(), flows=True):
         return None
     array = frame.arrays[vid]
     # Of memory that has been exposed programs know a copy.
-    if is_borrowed(array) or vid in frame.held_copies or is_exposed(target):
+    if is_borrowed(array, storage) or vid in frame.held_copies or is_exposed(target):
         return "in-place change of the memory of a NumPy array"
     neighbours = frame.owners[owner_of(array)]
     if len(neighbours) > 1 and any(o != vid and np.may_share_memory(frame.arrays[o], array) for o in neighbours):
@@ -268,9 +268,14 @@ def tell_others(target):
         target.tell_readers()
 
 
-def is_borrowed(array):
-    """Whether the array is a view of another one that the user still holds (from_numpy), or may not be written to."""
-    return not array.flags.writeable or type(array.base) is np.ndarray and is_base_held(array)
+def is_borrowed(array, storage):
+    """Whether a tensor's array is a view of another one that somebody else still holds (from_numpy), or may not be
+    written to. Tensors that share its storage, such as what it was detached from, are nobody else."""
+    base = array.base
+    if not array.flags.writeable or type(base) is not np.ndarray:
+        return not array.flags.writeable
+    sharers = () if storage is None else storage.living_sharers()
+    return is_base_held(array, 1 + sum(getattr(x, "_data", None) is base for x in sharers))  # and `base` here
 
 
 def assign(frame, target, new, meta, is_silent=False):

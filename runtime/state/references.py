@@ -37,9 +37,9 @@ def _count_of_base(array):
 _AS_BASE = _count_of_base(np.empty(2)[1:])
 
 
-def is_base_held(array):
-    """Whether anything besides an array holds the array that it is a view of."""
-    return getrefcount(array.base) > _AS_BASE
+def is_base_held(array, n_others=0):
+    """Whether anything besides an array holds the array that it is a view of, and so many others that may."""
+    return getrefcount(array.base) > _AS_BASE + n_others
 
 
 def _count_in_loop(items):
