@@ -30,7 +30,7 @@ class Blocks(Plain):
 
     __slots__ = str.split(
         "packed_bytes turned_bytes turned_from_bytes turned_from_columns small_bytes rows shallow_rows columns "
-        "few_rows few_colliding_rows asks_for_sums columns_for_few"
+        "few_rows few_colliding_rows asks_for_sums columns_for_few packed_for_turned_bytes"
     )
 
     def __init__(
@@ -47,6 +47,7 @@ class Blocks(Plain):
         few_colliding_rows,
         asks_for_sums=False,
         columns_for_few=None,
+        packed_for_turned_bytes=None,
     ):
         # Of B, packed: panels of several columns, of a stretch of the sum (Target.block_bytes).
         self.packed_bytes = packed_bytes
@@ -74,6 +75,9 @@ class Blocks(Plain):
         # The same as `columns` for twice `rows` at most: these take hardly longer than packing, which finds the memory
         # that it writes in a cache still if that is little.
         self.columns_for_few = columns_for_few or columns
+        # The same as `packed_bytes` where A is turned: for more columns it is turned less often. A level-3 cache gives
+        # a panel fast enough, if all `rows` read it.
+        self.packed_for_turned_bytes = packed_for_turned_bytes or packed_bytes
 
 
 class Target(Plain):
@@ -252,6 +256,7 @@ AVX2 = Target(
         few_colliding_rows=6,
         asks_for_sums=True,
         columns_for_few=128,
+        packed_for_turned_bytes=1 << 20,
     ),
 )
 # Most such processors, from x86-64-v3 on.

@@ -306,6 +306,21 @@ def test_a_product_in_blocks_writes_its_scratch_and_reads_its_operands_only(elem
     assert (guarded[:start] == 0xA5).all() and (guarded[start + size :] == 0xA5).all()
 
 
+def test_where_rows_are_turned_more_columns_are_packed_so_that_they_are_turned_once():
+    """They are for 512 terms of 500 columns, a megabyte; else a level-2 cache has all that is packed."""
+    n, k = 500, 530
+    kernel, (a, b) = gemm("f32", AVX2), matrices("f32", 130, n, k)
+    size, written = scratch_bytes("f32", n, k, AVX2), []
+    for left in (a, np.asfortranarray(a)):
+        scratch = np.full(size + 64, 0xA5, np.uint8)[-size:]
+        scratch = scratch[-scratch.ctypes.data % 64 :]
+        out = np.empty((130, n), np.float32)
+        kernel.function(*kernel.arguments(left, b, out, scratch))
+        assert (out == gemm("f32", UNCUT)(a, b)).all()
+        written.append(np.flatnonzero(scratch != 0xA5)[-1])
+    assert written[0] < 3 << 17 < 1 << 20 <= written[1]
+
+
 # --- memory -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("element, k", [("f32", 211), ("f64", 107)])
 def test_few_rows_of_a_large_operand_are_the_same_chains(element, k):
