@@ -456,7 +456,7 @@ def _attach_autograd():
     Tensor.data = property(_data, _set_data, _delete_data)
     Tensor.output_nr, Tensor.detach_ = property(_output_nr), _detach_inplace
     Tensor.T = property(lambda self: view.permute(self, axes=tuple(range(len(shape_of(self)) - 1, -1, -1))))
-    Tensor.mT = property(lambda self: shaping.transpose(self, -1, -2))
+    Tensor.mT = property(shaping.transposed_matrices)
     Tensor.view = shaping.view_
     Tensor.type_as = door_of("type_as", lambda self, other: f.to_dtype(self, other.dtype))
 

@@ -80,6 +80,13 @@ def _axes_of(name, dims, ndim):
     return [d if d.__class__ is int and 0 <= d < ndim else normalize_axis(name, d, ndim) for d in dims]
 
 
+def transposed_matrices(input):
+    """Matrices, their rows and columns exchanged. A number stays."""
+    if input.ndim == 1:
+        raise OpError("tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor.")
+    return transpose(input, -1, -2) if input.ndim else input
+
+
 def transpose(input, dim0, dim1):
     if input.__class__ is not Tensor:
         tensor_of("transpose", input)
@@ -224,7 +231,9 @@ def _cat(tensors, dim):
             raise RuntimeError(f"cat: zero-dimensional tensor (at position {k}) cannot be concatenated")
         if shape != (0,):
             kept.append(x)
-    kept = kept or tensors
+    if not kept:
+        # Vectors of nothing have every dimension.
+        kept, dim = tensors, 0
     if len(kept) < len(tensors):
         # What is skipped counts for the type.
         dtype = functools.reduce(dtypes.promote, (x.dtype for x in tensors))

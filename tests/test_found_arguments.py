@@ -68,6 +68,13 @@ VALUES = {
     ],
     "a norm of a NumPy order": lambda m: m.norm(m.ones(3), np.float32(1.5)),
     "a NumPy weight": lambda m: m.lerp(m.ones(2), m.zeros(2), np.float64(0.25)),
+    "NumPy's numbers": lambda m: [
+        f(m.ones(2) - 2, n)
+        for n in (np.float64(0.5), np.float32(0.5), np.int64(2))
+        for f in (lambda x, n: m.nn.functional.threshold(x, n, n), m.nn.functional.hardshrink, m.clamp_max)
+    ],
+    "a matrix of no matrix": lambda m: m.tensor(2.0).mT.clone(),
+    "vectors of nothing": lambda m: m.cat([m.zeros(0), m.zeros(0)], dim=1),
     "eps of NumPy": lambda m: m.nn.functional.gaussian_nll_loss(m.ones(2), m.ones(2), m.ones(2), eps=np.float32(0.5)),
     "nothing to roll": lambda m: m.roll(m.ones(0, 3), 0, 2),
     "no combination": lambda m: m.combinations(m.ones(1), 0),
@@ -96,6 +103,8 @@ REFUSED = {
     "diff": lambda m: m.diff(m.ones(5, 5), 0, 0, m.ones(5)),
     "meshgrid of nothing": lambda m: m.meshgrid(indexing="ij"),
     "meshgrid": lambda m: m.meshgrid(m.ones(1), m.ones(2, dtype=m.float64), indexing="ij"),
+    "mT": lambda m: m.ones(2).mT,
+    "mH": lambda m: m.ones(2).mH,
     "pdist": lambda m: m.pdist(m.ones(2, 2), -1.0),
     "gaussian_nll_loss": lambda m: m.nn.functional.gaussian_nll_loss(m.tensor(1.0), m.ones(5, 1), m.ones(5, 1)),
     "histogram": lambda m: m.histogram(m.ones(4, dtype=m.bfloat16), 3),

@@ -276,6 +276,7 @@ def cross_entropy(
         tensor_of("cross_entropy", target, "target")
     input, target, weight = widened(input, target, weight)
     reduction = reduction_of("cross_entropy", reduction, size_average, reduce)
+    label_smoothing = float(label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if target.dtype.is_floating_point:

@@ -94,6 +94,9 @@ def call(op, *operands, **attributes):
                 take_over(plan, requires, (array,) if n == 1 else (array, other))
         return out
     except Exception as error:
+        if error.__class__ is TypeError and any(isinstance(x, np.generic) for x in operands):
+            # NumPy's numbers are numbers: nothing has happened yet.
+            return call(op, *[x.item() if isinstance(x, np.generic) else x for x in operands], **attributes)
         shorten(error)
         raise
 
