@@ -127,7 +127,6 @@ class CallNode(BaseNode):
         self.changes = {v: n for v, t in read if (n := t.silent_changes())}
         roots = [frame.tensors[frame.roots[v]] for v in frame.versioned]
         self.watched = [t.watch() for t in roots if t is not None and t._data is not None]
-        register_reader(self)
         self.needed = needed
         self.n_outputs = len(needed.differentiable)
         self.saved = frame.saved
@@ -140,6 +139,7 @@ class CallNode(BaseNode):
         self.again = None  # (node, cotangents, numbers of the gradients) if it has differentiated another call
         # Positions of the edges whose contributions the call adds up itself.
         self.summed = tuple(k for k, v in enumerate(meta["reached"]) if v in meta["summed"])
+        register_reader(self)  # as it is from now on, since another thread may tell it something at once
 
     def name(self):
         return "CompiledCallBackward"

@@ -23,6 +23,7 @@ from ..state.aligned import owner_of
 from ..state.modes import state, watching
 from ..state.storage import Storage
 from ..state.tensor import register_reader, tensor_of
+from ..state.turns import making_late
 from .usual_cotangents import accumulate, as_tensors, cotangent_of, has_no_hooks
 from .usual_gradients import free_first, gradients_again, may_be_too_late
 from .usual_outside import KNOWN
@@ -321,19 +322,25 @@ class ReplayedCall:
         if node is None:
             native = self.outside.native
             node = native and native.node(self)
-        if node is None:
-            node = LateNode(self)
-            self.late = weakref.ref(node)
-        return node
+        return self._made_node() if node is None else node
+
+    def _made_node(self):
+        with making_late:
+            node = self.node or self.late and self.late()
+            if node is None:
+                node = LateNode(self)
+                self.late = weakref.ref(node)
+            return node
 
     def closed_node(self):
         """The CallNode that a recorded call would have left, with its Frame."""
-        node = self.graph_node()
-        if self.frame is None:
-            # From now on the call holds the node.
-            frame = self._close(node)
-            self.frame, self.node, node.call = frame, node, None
-        return node
+        with making_late:
+            node = self.graph_node()
+            if self.frame is None:
+                # From now on the call holds the node.
+                frame = self._close(node)
+                self.frame, self.node, node.call = frame, node, None
+            return node
 
     def _close(self, node):
         """The Frame that a recorded call would have left. The node becomes what that call's would be."""
@@ -408,10 +415,10 @@ class LateNode(CallNode):
         self.n_outputs, self.summed = len(outside.needed.differentiable), outside.summed
 
     def __getattr__(self, name):
-        if self.call is None:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        self.call.closed_node()
-        return getattr(self, name)
+        call = self.call
+        if call is not None:
+            call.closed_node()
+        return object.__getattribute__(self, name)  # there may have been another thread that has made it by now
 
     def run_all(self, cotangents, create_graph, retain_graph, sums=None):
         found = None

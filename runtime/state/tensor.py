@@ -57,7 +57,7 @@ readers = []
 def register_reader(call):
     """call.before_silent_change(tensor) and call.before_lending(tensor) are called where tell_readers is."""
     if len(readers) & SHARERS_CHECKED == SHARERS_CHECKED:
-        readers[:] = [reference for reference in readers if reference() is not None]
+        readers[:] = filter(weakref.ref.__call__, readers)  # in C: no other thread registers one meanwhile
     readers.append(weakref.ref(call))
 
 

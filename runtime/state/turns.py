@@ -117,6 +117,10 @@ adding = []  # an entry for each `adding_alone` at work: native code leaves all 
 _one_adds = threading.RLock()
 
 
+making_late = threading.RLock()
+"""Of who makes what a finished call is asked for: several threads may, since calls of each read what others change."""
+
+
 class adding_alone(following):
     """A `with` block that adds to gradients, line by line: passes of several threads may end at the same leaf, and so
     may a call that is followed."""
@@ -163,6 +167,7 @@ def _after_fork_in_child():
     if not _turn.is_mine():
         _turn = _Turn()
     _one_adds._at_fork_reinit()
+    making_late._at_fork_reinit()
     adding.clear()
 
 
