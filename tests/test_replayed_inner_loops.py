@@ -64,7 +64,33 @@ def put_back(T, ws, x):
     loss_of(ws, x).backward()
 
 
-WAYS = [forgotten, deleted, zeroed, given, put_back]
+def asked(T, ws, x):
+    for _ in range(3):
+        slopes = T.autograd.grad(loss_of(ws, x), ws)
+        with T.no_grad():
+            for w, slope in zip(ws, slopes):
+                w -= 0.1 * slope
+
+
+def through_data(T, ws, x):
+    for k in range(3):
+        slopes = T.autograd.grad(loss_of(ws, x), ws)
+        for w, slope in zip(ws, slopes):
+            if k == 1:
+                w.data = w.data - 0.1 * slope
+            else:
+                w.data -= 0.1 * slope
+
+
+def through_data_after_backward(T, ws, x):
+    for _ in range(2):
+        loss_of(ws, x).backward()
+        for w in ws:
+            w.data.sub_(w.grad.data, alpha=0.1)
+            w.grad.data.zero_()
+
+
+WAYS = [forgotten, deleted, zeroed, given, put_back, asked, through_data, through_data_after_backward]
 
 
 def meta(T, way, ws, with_gradients=False):
@@ -149,5 +175,69 @@ def test_the_odd_call(odd):
             except ZeroDivisionError:
                 seen.append("raised")
         return [*seen, *kept]
+
+    assert_same(scenario)
+
+
+OLD_AND_NEW = {
+    "of the old value": lambda w, before, after: before,
+    "of the new value": lambda w, before, after: after,
+    "of both": lambda w, before, after: before + after,
+    "of what was computed with the old one": lambda w, before, after: (before * after).sum(),
+}
+
+
+@pytest.mark.parametrize("way", ["no_grad", "data"])
+@pytest.mark.parametrize("output", OLD_AND_NEW.values(), ids=OLD_AND_NEW)
+@pytest.mark.parametrize("is_made", [False, True], ids=["outside", "made"])
+def test_gradients_of_a_leaf_as_it_was_before_a_change(is_made, output, way):
+    """What was computed from it before leads to the same leaf, in eager mode too."""
+
+    def scenario(compile):
+        w, seen = leaf(4), []
+
+        @compile
+        def f(v):
+            x = v.clone().requires_grad_() if is_made else w
+            before = (x * 3).sum()
+            if way == "data":
+                x.data.mul_(0.9)
+            else:
+                with weft.no_grad():
+                    x.mul_(0.9)
+            return weft.autograd.grad(output(x, before, (x * v * x).sum()), x)[0]
+
+        for _ in range(N_CALLS):
+            seen.append(f(weft.randn(4)))
+        return [*seen, w]
+
+    assert_same(scenario)
+
+
+@pytest.mark.parametrize("compute", [lambda x: (x * x).sum(), lambda x: (x * 2).exp().sum(), lambda x: (x * 2).sum()])
+@pytest.mark.parametrize("is_freed", [False, True])
+def test_a_silent_change_of_what_a_backward_reads(is_freed, compute):
+    """It goes on with what is in memory then, unless all that it reads was freed."""
+
+    def scenario(compile):
+        w, seen = leaf(4), []
+
+        @compile
+        def f(v):
+            loss = compute(w * v)
+            if is_freed:
+                loss.backward()
+            w.data.mul_(0.5)
+            other = (w * w).sum()
+            return loss if not is_freed else loss.detach(), other
+
+        for _ in range(N_CALLS):
+            w.grad = None
+            loss, other = f(weft.randn(4))
+            if not is_freed:
+                loss.backward()
+            other.backward()
+            seen += [loss, w.grad.clone()]
+        return [*seen, w]
 
     assert_same(scenario)

@@ -252,7 +252,7 @@ def alias_reason(frame, target, vid, shown=(), flows=True):
         return None
     array = frame.arrays[vid]
     # Of memory that has been exposed programs know a copy.
-    if is_borrowed(array, storage) or vid in frame.held_copies or is_exposed(target):
+    if is_borrowed(array, target) or vid in frame.held_copies or is_exposed(target):
         return "in-place change of the memory of a NumPy array"
     neighbours = frame.owners[owner_of(array)]
     if len(neighbours) > 1 and any(o != vid and np.may_share_memory(frame.arrays[o], array) for o in neighbours):
@@ -268,14 +268,16 @@ def tell_others(target):
         target.tell_readers()
 
 
-def is_borrowed(array, storage):
+def is_borrowed(array, tensor):
     """Whether a tensor's array is a view of another one that somebody else still holds (from_numpy), or may not be
-    written to. Tensors that share its storage, such as what it was detached from, are nobody else."""
+    written to. Tensors that share its storage, and what it was detached from, are nobody else."""
     base = array.base
     if not array.flags.writeable or type(base) is not np.ndarray:
         return not array.flags.writeable
-    sharers = () if storage is None else storage.living_sharers()
-    return is_base_held(array, 1 + sum(getattr(x, "_data", None) is base for x in sharers))  # and `base` here
+    storage = tensor._storage
+    others = [tensor._base] if storage is None else [tensor._base, *storage.living_sharers()]
+    holders = {id(x) for x in others if getattr(x, "_data", None) is base}
+    return is_base_held(array, 1 + len(holders))  # and `base` here
 
 
 def assign(frame, target, new, meta, is_silent=False):

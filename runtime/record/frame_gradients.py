@@ -5,14 +5,16 @@ values of the call.
 """
 
 from ..programs.recording import GRADIENTS, TooManyPaths, ValueMeta
-from .frame_autograd import _check_step, can_differentiate, flows, needed_by, reach
+from .frame_autograd import _check_step, can_differentiate, flows, leaves_reached, needed_by, reach
 from .frame_inputs import read_now
 
 
 def gradients(frame, outputs, cotangents, inputs, retain_graph, create_graph):
     """A list of pending gradients, None for inputs that the outputs do not depend on. None instead of a list if this
     cannot be one step, because Python has to run in the middle."""
-    if not can_differentiate(frame, outputs, create_graph, None) or frame.changed_leaves or frame.outer_edges:
+    if not can_differentiate(frame, outputs, create_graph, None) or frame.outer_edges:
+        return None
+    if frame.changed_leaves and _reaches_one_as_it_was(frame, outputs):
         return None
     if (
         not all(_is_plain(frame, t) for t in inputs)
@@ -36,6 +38,13 @@ def gradients(frame, outputs, cotangents, inputs, retain_graph, create_graph):
     frame.changing = False
     following = iter(found)
     return [next(following) if _number(frame, t) in reached else None for t in inputs]
+
+
+def _reaches_one_as_it_was(frame, outputs):
+    """Whether gradients reach a leaf by its value before a change in the call: in eager mode they are the leaf's."""
+    leaves = {**frame.externals, **frame.changed_leaves}
+    reached = leaves_reached(frame, tuple([t._vid for t in outputs]))
+    return any(v in leaves and _number(frame, leaves[v]) != v for v in reached)
 
 
 class GradientsDetail:
@@ -62,11 +71,9 @@ class GradientsDetail:
 
 def _is_plain(frame, tensor):
     """A value of the call, or a leaf from outside without hooks."""
-    if tensor._node is not None:
+    if tensor._node is not None or tensor._frame not in (frame, None):
         return False
-    if tensor._frame is frame:
-        return True
-    return tensor._frame is None and (tensor._accumulator is None or tensor._accumulator() is None)
+    return tensor._accumulator is None or tensor._accumulator() is None
 
 
 def _came_in_anew(frame, tensor):

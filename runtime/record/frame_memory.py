@@ -11,7 +11,7 @@ from ..state.modes import state
 from . import frame_changes, frame_through
 from .frame_autograd import is_op
 from .frame_leaves import made_leaves
-from .frame_views import group
+from .frame_views import group, leads_to_a_backward
 
 
 def takes_memory(frame, target, value):
@@ -60,6 +60,4 @@ def _is_read_otherwise(frame, target, vid):
         return True
     if array is not None and not array.flags.c_contiguous:
         return True
-    seen = group(frame, vid)
-    path = [s for k, s in enumerate(frame.steps) if is_op(s) and k not in frame.freed]
-    return any(frame.metas[s.first].history and not seen.isdisjoint(s.operands) for s in path)
+    return leads_to_a_backward(frame, group(frame, vid))

@@ -18,7 +18,6 @@ from ..state.modes import state
 from ..state.references import is_held
 from ..state.tensor import Tensor, storage_of
 from . import frame_views
-from .frame_autograd import is_op
 
 _LARGE = 1 << 17  # elements
 
@@ -279,10 +278,9 @@ def tell(base):
 
 
 def note_silent_change(frame, vid):
-    """Results with a history that was computed before need nodes, which go on with what they have saved: a program
-    would compute again what it has not saved, from what is in memory then."""
-    vids, steps = frame_views.group(frame, vid), frame.step.path()
-    if any(is_op(s) and frame.metas[s.first].history and not vids.isdisjoint(s.operands) for s in steps):
+    """Results whose backward reads what was computed from it before need nodes, which go on with what they have saved:
+    a program would compute again what it has not saved, from what is in memory then."""
+    if frame_views.leads_to_a_backward(frame, frame_views.group(frame, vid)):
         frame.rewritten = True
 
 

@@ -294,7 +294,7 @@ def _update_reason(frame, step, rows, shown):
     for row in rows:
         for position in step.detail.targets:
             x = row[position]
-            if x._frame is not frame and not views and not frame.held_copies and not is_borrowed(x._data, x._storage):
+            if x._frame is not frame and not views and not frame.held_copies and not is_borrowed(x._data, x):
                 # alias_reason, for the usual case of memory of its own.
                 storage, data = x._storage, x._data
                 alone = len(owners[owner_of(data)]) == 1

@@ -146,6 +146,16 @@ def read_by_any_backward(frame):
     return {v for s in steps if frame.metas[s.first].history for v in frame_autograd.needed_by(frame, s)}
 
 
+def leads_to_a_backward(frame, vids):
+    """Whether some backward of this call may still read these values, or what was computed from them."""
+    read = read_by_any_backward(frame)
+    computed = set(vids) if read else set()
+    for step in frame.step.path() if read else ():
+        if not computed.isdisjoint(step.operands):
+            computed.update(range(step.first, step.first + len(step.metas)))
+    return not computed.isdisjoint(read)
+
+
 def as_view(step, numbers=None):
     """(op, attributes) that lead from what a view shows to it. Without the numbers of the call it is at any place."""
     if step.op not in PARTS_AT:

@@ -68,7 +68,7 @@ class Change:
         if target._data is None:
             return False  # a call of another thread is about to change it
         same = target._requires_grad is self.meta.requires_grad and (self.target is None or target is self.target)
-        return same and not frame_changes.is_borrowed(target._data, storage)
+        return same and not frame_changes.is_borrowed(target._data, target)
 
     # --- what it does -----------------------------------------------------------------------------------------------
     def make(self, call, target):
