@@ -237,6 +237,10 @@ def derivative_for(words: Words, x: Object, pending: Dict, sums: Dict) -> Object
         if is_as_planned(derivative, node, cast(List, slots)[0]):
             if derivative.is_of_part and joins_others(pending, sums, node, cast(List, slots)[0]) is True:
                 return None
+            if derivative.lent > 0:
+                derivative.lent -= 1
+                if derivative.lent == 0:
+                    return None
             return held
         held = derivative.following
     return None

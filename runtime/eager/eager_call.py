@@ -64,6 +64,9 @@ def called(words: Words, op: Object, operands: Tuple, attributes: Maybe(Dict)) -
     if at < 0:
         return called_open(words, op, default_dtype, operands, attributes)
     routine = cast(Routine, words.plans[at])
+    if routine.lent > 0:
+        routine.lent -= 1
+        require(routine.lent > 0)
     required = requiring(words, routine, operands)
     row = cast(NodeRow, routine.nodes[row_of(required, len(operands))])
     out = result_of(words, routine, row, required, operands)

@@ -144,7 +144,7 @@ def derivative_of(plan, program, layout, kind=Builder):
 
 def add_program(builder, program):
     """The steps of an ArrayProgram."""
-    if program.fused is not None:
+    if program.fused is not None and program.fused.is_large:
         raise NoSteps("large operands, for which a program is compiled")
     for k, x in enumerate(program.rest):
         if x is not None:

@@ -252,7 +252,8 @@ class Routine(Struct):
     changes: the steps that write the result over the first operand, if has_changes; overwrites: whether the program may
     do that. only_changes: whether there is nothing else. is_sure: whether nothing can make the call Python's any more
     once the result is begun, which then may be that of a tensor that no operand shows. is_for_all: whether it may be
-    one element for all of a target's."""
+    one element for all of a target's. lent: after how many calls Python is asked for a program in place of the steps
+    (fused.py: lend), 0 for never."""
 
     op: Object
     hash: I64
@@ -278,6 +279,7 @@ class Routine(Struct):
     has_wholes: Bool
     kept: Object
     run: Object
+    lent: I64
     has_changes: Bool
     only_changes: Bool
     overwrites: Bool
@@ -331,7 +333,8 @@ class Derivative(Struct):
 
     Where only the node tells sizes, `sizes` is how the words of this follow from them, `types` are the operands'.
 
-    is_of_part: it puts the cotangent into zeros, which Python need not have where something has arrived (parts.py)."""
+    is_of_part: it puts the cotangent into zeros, which Python need not have where something has arrived (parts.py).
+    lent: as a Routine's."""
 
     given: Rows(Given)
     steps: Rows(Step)
@@ -353,6 +356,7 @@ class Derivative(Struct):
     sizes: Sizes
     types: Rows(Object)
     is_of_part: Bool
+    lent: I64
 
 
 NO_RESULT, COTANGENT, SHOWN = -1, -2, -3

@@ -123,12 +123,20 @@ class Recorder:
         return op is not None and (op.kind == "view" or "view" in op.extra)
 
     def program(self, results, rule, fewest=None):
-        return ArrayProgram(self, results, rule, self.fewest() if fewest is None else fewest)
+        return ArrayProgram(self, results, rule, self.fewest() if fewest is None else fewest, self._least())
 
     def fewest(self):
         """Of so many elements the steps are worth a program."""
-        ops = [note[0] for note in self.notes.values() if note[0].kind not in _FREE and "view" not in note[0].extra]
+        ops = self._ops()
         return fused.FEWEST_OF_ONE if len(ops) == 1 and _is_native(ops[0]) else fused.FEWEST_ELEMENTS
+
+    def _least(self):
+        """The same where native code calls it."""
+        ops = self._ops()
+        return least_of(ops[0]) if len(ops) == 1 else fused.FEWEST_IN_NATIVE_CODE
+
+    def _ops(self):
+        return [note[0] for note in self.notes.values() if note[0].kind not in _FREE and "view" not in note[0].extra]
 
 
 class ArrayProgram:
@@ -137,7 +145,7 @@ class ArrayProgram:
 
     __slots__ = ("steps", "rest", "results", "may_warn", "fused", "notes", "quick")
 
-    def __init__(self, recorder, results, rule, fewest):
+    def __init__(self, recorder, results, rule, fewest, least):
         kept, last = {r for r in results if r is not None}, {}
         needed = _needed(recorder.steps, kept)
         for _, take, into in needed:
@@ -157,7 +165,7 @@ class ArrayProgram:
             read = sorted({k for _, take, _ in needed for k in take if k < recorder.n_inputs})
             # Views are made in no time.
             n_steps = sum(not recorder.is_view(into) for _, _, into in needed)
-            found = fused.Fused(rule, new, read, recorder.sizes, fewest, n_steps)
+            found = fused.Fused(rule, new, read, recorder.sizes, fewest, least, n_steps)
             self.fused = found if found.worth else None
 
     def run(self, inputs):
@@ -169,10 +177,11 @@ class ArrayProgram:
                 for number, output in zip(self.fused.results, outputs):
                     values[number] = output
                 return values
-            began = thread_time()
-            self._compute(values)
-            self.fused.took(thread_time() - began)
-            return values
+            if self.fused.is_large:
+                began = thread_time()
+                self._compute(values)
+                self.fused.took(thread_time() - began)
+                return values
         if self.quick is not None:
             outputs = self.quick.outputs(inputs)
             if outputs is not None:
@@ -263,7 +272,8 @@ def single(op, metas, meta, attributes, default_dtype):
     """The program of a primitive on large operands; None for others."""
     fewest = fewest_of(op)
     most = max(*map(_n_elements, (meta, *metas)), work_of(op, metas, meta))
-    if op.kind in ("view", "source", "library") or most < fewest or any(m.dtype.is_complex for m in (meta, *metas)):
+    is_little = most < min(fewest, least_of(op))
+    if op.kind in ("view", "source", "library") or is_little or any(m.dtype.is_complex for m in (meta, *metas)):
         return None
     found = _traced(metas, default_dtype, lambda inputs: op(*inputs, **attributes))
     if found is None:
@@ -277,6 +287,11 @@ def single(op, metas, meta, attributes, default_dtype):
 def fewest_of(op):
     """Of so many elements a primitive is worth a program."""
     return fused.FEWEST_OF_ONE if _is_native(op) else fused.FEWEST_ELEMENTS
+
+
+def least_of(op):
+    """The same where native code calls it: a reduction's own steps do not know how long a row is."""
+    return fused.FEWEST_OF_ONE_REDUCTION if op.kind == "reduction" else fewest_of(op)
 
 
 def _is_native(op):

@@ -24,6 +24,10 @@ ELEMENTS_BEFORE_FINDING = 1 << 21
 FEWEST_ELEMENTS = 1 << 14
 # Of a single step that native code can take, too: calling a program takes 5 us longer.
 FEWEST_OF_ONE = 1 << 18
+# Of fewer a program is no slower than steps where native code calls it, and where it knows the sizes it takes a half
+# to a tenth of the time, of short rows above all. Native code takes the steps until there is one (Fused.lend).
+FEWEST_IN_NATIVE_CODE, FEWEST_OF_ONE_REDUCTION = 1 << 10, 1 << 12
+FEWEST_LENT = 64  # calls
 # So many steps are worth a program whatever they compute: taking one costs as much as computing so many elements.
 MANY_STEPS, ELEMENTS_OF_A_STEP = 48, 2048
 # Programs of one rule for operands that lie in memory in other ways.
@@ -66,17 +70,19 @@ def forget():
 
 class Fused:
     """A rule that may be run by a program. `worth` is how many elements its steps compute, 0 if a program would not
-    help; `spent` is how many were computed, and `due` how many must be before a program is asked for; `programs` is
-    what there is by the strides of the operands."""
+    help; `is_large`: whether these are so many that native code does not take the steps; `spent` is how many were
+    computed, and `due` how many must be before a program is asked for; `programs` is what there is by the strides of
+    the operands."""
 
-    __slots__ = ("rule", "results", "read", "worth", "spent", "due", "account", "programs")
+    __slots__ = ("rule", "results", "read", "worth", "is_large", "spent", "due", "account", "programs")
 
-    def __init__(self, rule, results, read, sizes, fewest, n_steps):
+    def __init__(self, rule, results, read, sizes, fewest, least, n_steps):
         self.rule, self.results, self.programs = rule, results, {}
         self.spent, self.due = 0, min(ELEMENTS_BEFORE_FINDING, ELEMENTS_BEFORE)
         self.account = _account(rule.kind)
         self.read = [k for k in read if not rule.is_number(k)]
-        self.worth = sum(sizes) if sizes and max(sizes) >= fewest else 0
+        self.is_large = bool(sizes) and (max(sizes) >= fewest or n_steps >= MANY_STEPS)
+        self.worth = sum(sizes) if sizes and max(sizes) >= min(fewest, least) else 0
         if sizes and n_steps >= MANY_STEPS:
             self.worth = sum(sizes) + n_steps * ELEMENTS_OF_A_STEP
 
@@ -106,6 +112,18 @@ class Fused:
         compiled, or cannot be."""
         self.spent = ELEMENTS_BEFORE if compiles else 0
         return self.programs.get(_ROW_MAJOR) or self._made(_ROW_MAJOR)
+
+    def lend(self, layout):
+        """For how many calls native code takes the steps before it is to ask for a program again; they count as made.
+        0 for all there will be: no program is to come, or it is there and native code cannot call it."""
+        if self.spent >= self.due and layout not in self.programs:
+            self._found(layout)
+        if not self.worth or layout is None or layout in self.programs or len(self.programs) >= MOST_LAYOUTS:
+            return 0
+        n_calls = max((self.due - self.spent) // self.worth, FEWEST_LENT)
+        self.account.left -= n_calls * self.worth
+        self.spent += n_calls * self.worth
+        return n_calls
 
     def _found(self, layout):
         """A program for operands that lie so, if it is there or it is time to compile one. If not, it is asked for

@@ -26,8 +26,7 @@ class NativeDerivative:
     def __init__(self, recording, layout, numbers_at):
         plan, program = recording.plan, recording.derivative[0]
         self.held = []  # what the words are the addresses of
-        make = self._steps if program.fused is None else self._program
-        reads, made, codes, facts = make(recording, layout, numbers_at)
+        reads, made, codes, facts = self._found(recording, layout, numbers_at)
         metas = zip((plan.meta, plan.meta, *plan.metas), (None, None, *plan.kinds))
         self.packed = Packed(
             Derivative(
@@ -41,7 +40,18 @@ class NativeDerivative:
             )
         )
 
-    def _steps(self, recording, layout, _):
+    def _found(self, recording, layout, numbers_at):
+        fused = recording.derivative[0].fused
+        if fused is None:
+            return self._steps(recording, layout)
+        try:
+            return self._program(recording, layout, numbers_at)
+        except NoSteps:
+            if fused.is_large:
+                raise
+        return self._steps(recording, layout)
+
+    def _steps(self, recording, layout):
         builder, new, shown = derivative_of(recording.plan, recording.derivative[0], layout)
         steps, fixed = builder.finish(new)
         views = [_shown(builder.values[r]) for r in shown]
@@ -74,6 +84,13 @@ class NativeDerivative:
     def followed_by(self, other):
         """What native code tries for cotangents that lie in another way."""
         self.packed.words[offset_of(Derivative, "following") // 8] = id(other.packed.words)
+
+    def waits(self, fused):
+        """Whether the steps are taken until there is a program, which Python is asked for after some nodes."""
+        at = offset_of(Derivative, "lent") // 8
+        if not self.packed.words[at]:
+            self.packed.words[at] = fused.lend(())
+        return self.packed.words[at] != 0
 
 
 def _shown(value):

@@ -71,7 +71,7 @@ from . import (
 from .eager_derivatives import NativeDerivative
 from .eager_facts import first_words, operand, row, tried, view
 from .eager_hash import hash_of_plan
-from .eager_programs import facts_of, is_by_element, program_of, program_of_few
+from .eager_programs import facts_of, is_by_element, lent_to, program_of, program_of_few
 from .object_layout import layout_of_objects, places_of
 from .open_large import NotYet
 
@@ -258,6 +258,15 @@ class _Native:
             **facts,
         )
         self.shape, self.packed, self.rows = shape, Packed(routine), {}
+        self.is_waiting = self.builder is not None and self.waits(plan, layouts)
+
+    def waits(self, plan, layouts):
+        """Whether the steps are taken until there is a program, which Python is asked for after some calls."""
+        at = offset_of(Routine, "lent") // 8
+        if not self.packed.words[at]:
+            self.packed.words[at] = lent_to(plan, layouts)
+        self.is_waiting = self.packed.words[at] != 0
+        return self.is_waiting
 
     def _holding(self, run):
         """The function, after which native code can go on with what it has begun: other threads may have taken it out
@@ -309,23 +318,30 @@ def take_over_derivative(recording, cotangent):
         return 0
     if len(recording.held) == _MOST_LAYOUTS:
         return 0
+    fused, before = recording.derivative[0].fused, recording.held.get(layout)
+    is_waiting = layout is None and fused is not None and not fused.is_large and not fused.programs
     if layout in recording.held:
-        return CALLS_BETWEEN
-    fused = recording.derivative[0].fused
-    if fused is not None and not fused.programs:
+        if before is None or not is_waiting:
+            return CALLS_BETWEEN
+        if before.waits(fused):
+            return 1
+        if not fused.programs:
+            return CALLS_BETWEEN
+    if fused is not None and fused.is_large and not fused.programs:
         return CALLS_BETWEEN  # there may be one later
-    recording.held[layout] = None
+    recording.held[layout] = before
     try:
         made = NativeDerivative(recording, layout, words_address() + offset_of(Words, "numbers"))
     except NoSteps:
         return CALLS_BETWEEN
-    before = [one for one in recording.held.values() if one is not None]
+    if before is not None:
+        _retired.append(before)
     recording.held[layout] = made
-    if before:
-        before[-1].followed_by(made)
-    else:
-        recording.native = made.packed.words
-    return CALLS_BETWEEN
+    known = [one for one in recording.held.values() if one is not None]
+    for one, following in zip(known, known[1:]):
+        one.followed_by(following)
+    recording.native = known[0].packed.words
+    return 1 if is_waiting and before is None and made.waits(fused) else CALLS_BETWEEN
 
 
 def take_over_open(op, arrays, attributes, default_dtype, requires, asked):
@@ -400,7 +416,7 @@ def take_over(plan, requires, arrays):
     layouts = tuple(map(_layout_of, arrays))
     if plan.native is None:
         plan.native = {}
-    known, few = plan.native.get(layouts), None
+    known, few, before = plan.native.get(layouts), None, None
     if isinstance(known, _Refusal):
         known.n_calls += CALLS_BETWEEN_REFUSALS
         if not any(layouts):
@@ -409,6 +425,9 @@ def take_over(plan, requires, arrays):
             # It was refused before there was one.
             del plan.native[layouts]
             known = None
+    elif known is not None and known.is_waiting and not known.waits(plan, layouts) and program_of(plan, layouts):
+        # The steps were taken until there was one.
+        before, known = plan.native.pop(layouts), None
     if known is None:
         if install() is None:
             eager_python.use_for_plan(plan)
@@ -424,8 +443,11 @@ def take_over(plan, requires, arrays):
         return CALLS_BETWEEN_REFUSALS
     _note_thread()
     known.add_row(plan, requires)
-    _put_into_table(known)
-    return CALLS_BETWEEN
+    if before is None:
+        _put_into_table(known)
+    else:
+        _put_in_place_of(before, known)
+    return 1 if known.is_waiting else CALLS_BETWEEN
 
 
 def _put_into_table(routine):
@@ -437,6 +459,13 @@ def _put_into_table(routine):
     # One that is out again after a while comes back; of many that are asked for in turns, most stay.
     for at, moved in zip(places, [routine, *held[: held.index(None) if None in held else -1]]):
         _set_place(at, moved)
+
+
+def _put_in_place_of(before, routine):
+    for at, one in [*_in_table.items()]:
+        if one is before:
+            _set_place(at, routine)
+    _put_into_table(routine)
 
 
 def _set_place(at, routine):

@@ -43,6 +43,14 @@ def program_of(plan, layouts, few=None):
     return found if found is not None and _is_simple(found, steps, plan.meta) else None
 
 
+def lent_to(plan, layouts):
+    """For how many calls native code takes the plan's steps before it asks for a program again (fused.py: lend)."""
+    fused = None if plan.program is None else plan.program.fused
+    if fused is None or fused.is_large:
+        return 0
+    return fused.lend(_in_elements(plan, layouts, fused.read) if any(layouts) else ())
+
+
 def _in_elements(plan, layouts, read):
     """The same as fused.py says it: of the operands that are read. None where no program can say it."""
     given = [(layouts[k], plan.metas[k].dtype.size_bytes) for k in read]

@@ -27,7 +27,7 @@ from .native_layout import NotFound, layout_of_arrays
 
 def use_for_plan(plan):
     """Let an op or a composite run so, if it can."""
-    if plan.shows == "operand" or plan.program is not None and plan.program.fused is not None:
+    if plan.shows == "operand" or plan.program is not None and _is_programs(plan.program):
         return
     try:
         builder, (steps, fixed) = steps_of(plan, [None] * len(plan.metas))
@@ -38,10 +38,17 @@ def use_for_plan(plan):
     plan.run, plan.steps = _RUNS.get(len(plan.metas), _run_many)(call, plan.run, *made), (call, *made)
 
 
+def _is_programs(program):
+    """Whether a compiled program takes the steps. Calling one from Python takes longer than those of small operands."""
+    if program.fused is not None and not program.fused.is_large:
+        program.fused = None
+    return program.fused is not None
+
+
 def use_for_derivative(recording):
     """The same for a derivative."""
     program, roots = recording.derivative
-    if program.fused is not None or recording.is_part:
+    if _is_programs(program) or recording.is_part:
         return
     if not program.steps and set(program.results) <= {None, 0} and not recording.has_saved:
         recording.quick = _passing_on(recording.plan, [number == 0 for number in program.results])
