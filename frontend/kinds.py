@@ -34,16 +34,16 @@ from .runtime.state.tracebacks import shorten
 QUICK = frozenset(
     str.split("""
     add addcdiv addcmul amax amin any all arange argmax argmin as_tensor asarray atan2 arctan2 backward bmm
-    broadcast_to can_cast cat clamp clamp_max clamp_min clip clone concat concatenate cumsum detach device diagonal div
-    divide dot empty empty_like equal finfo flatten frac from_numpy full full_like gather iinfo index_select inner
-    is_floating_point is_tensor lerp logit masked_fill matmul max mean min mm mv narrow nonzero norm numel ones
-    ones_like outer permute pow prod promote_types ravel reshape result_type round select softmax log_softmax square
-    squeeze stack std sub subtract sum swapaxes swapdims t tensor to transpose tril triu true_divide unsqueeze var
-    where zeros zeros_like linalg.matmul
+    broadcast_to can_cast cat chunk clamp clamp_max clamp_min clip clone concat concatenate cumsum detach device
+    diagonal div divide dot empty empty_like equal finfo flatten frac from_numpy full full_like gather iinfo
+    index_select inner is_floating_point is_tensor lerp logit masked_fill matmul max mean min mm mv narrow
+    nonzero norm numel ones ones_like outer permute pow prod promote_types ravel reshape result_type round
+    select softmax log_softmax square split squeeze stack std sub subtract sum swapaxes swapdims t tensor to
+    transpose tril triu true_divide unbind unsqueeze var where zeros zeros_like linalg.matmul
     """)
 )
 # The same of which native code answers calls: in Python they take more than asking it does.
-ANSWERED = frozenset(str.split("chunk count_nonzero diag diff hstack sort split topk unbind vstack"))
+ANSWERED = frozenset(str.split("count_nonzero diag diff hstack sort topk vstack"))
 # What a wrong argument leads to, some lines later.
 _TROUBLE = (AttributeError, TypeError, ValueError, RuntimeError, IndexError, KeyError, ZeroDivisionError)
 _MOST_KNOWN = 1 << 10

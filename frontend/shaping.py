@@ -17,7 +17,9 @@ from .compiler.shapes import (
     shape_given,
     whole_number,
 )
+from .kinds import answering
 from .operands import tensor_of
+from .runtime.state import marks
 from .runtime.state.tensor import Tensor, shape_of
 
 _INT = {int}
@@ -320,19 +322,35 @@ def split(input=None, split_size=None, dim=0, *, split_size_or_sections=None, te
         tensor_of("split", input)
     shape = shape_of(input)
     axis = normalize_axis("split", dim, len(shape))
-    size, of = shape[axis], "SplitWithSizes"
+    size = shape[axis]
     if is_whole(split_size):
-        of = "Split"
         step = whole_number("split", "split_size", split_size)
         if step <= 0:
             raise RuntimeError(f"split expects split_size be positive, but got split_size={step}")
-        specs = _even_parts(shape, axis, step)
-    else:
-        sections = [whole_number("split", "split_sizes", n) for n in split_size]
-        if builtins.sum(sections) != size:
-            raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size}, but got {sections}")
-        specs = _parts(shape, axis, sections)
-    return tuple([spelling.part(input, spec=spec, of=of) for spec in specs])
+        made = marks.cut(input, axis, step)
+        return _of_length(input, axis, step) if made is None else made
+    sections = tuple([whole_number("split", "split_sizes", n) for n in split_size])
+    if builtins.sum(sections) != size:
+        raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size}, but got {[*sections]}")
+    return _of_lengths(input, axis, sections)
+
+
+# What autograd has to know of is as many ops as there are parts.
+@answering
+def _of_length(input, axis, length):
+    specs = _even_parts(shape_of(input), axis, length)
+    return tuple([spelling.part(input, spec=spec, of="Split") for spec in specs])
+
+
+@answering
+def _of_lengths(input, axis, lengths):
+    specs = _parts(shape_of(input), axis, lengths)
+    return tuple([spelling.part(input, spec=spec, of="SplitWithSizes") for spec in specs])
+
+
+@answering
+def _single_parts(input, axis):
+    return tuple([spelling.unbind_part(input, axis=axis, index=k) for k in range(shape_of(input)[axis])])
 
 
 @functools.lru_cache(1024)
@@ -375,7 +393,8 @@ def unbind(input, dim=0):
     if input.__class__ is not Tensor:
         tensor_of("unbind", input)
     axis = normalize_axis("unbind", dim, input.ndim)
-    return tuple([spelling.unbind_part(input, axis=axis, index=k) for k in range(shape_of(input)[axis])])
+    made = marks.cut(input, axis, 0)
+    return _single_parts(input, axis) if made is None else made
 
 
 # --- moving elements --------------------------------------------------------------------------------------------------

@@ -230,6 +230,53 @@ def is_one_of(routine: Routine, array: ArrayObject) -> Bool:
     return routine.is_for_all and routine.ndim == 0 and array.dtype is routine.dtype
 
 
+# --- where arrays lie -----------------------------------------------------------------------------------------------
+@native()
+def is_apart(words: Words, x: ArrayObject, y: ArrayObject) -> Bool:
+    """Whether two have no byte between them, from the first to the last of each."""
+    first = x.data + least_step(x)
+    other = y.data + least_step(y)
+    ends_before = x.data + most_step(x) + size_of(words, x) <= other
+    return ends_before or y.data + most_step(y) + size_of(words, y) <= first
+
+
+@native()
+def shows_each_once(x: ArrayObject) -> Bool:
+    """Whether none of the elements is another one too, of what strides of 0 expand."""
+    once = True
+    for d in range(x.ndim):
+        once = once and (load_at(I64, x.strides, d) != 0 or load_at(I64, x.shape, d) == 1)
+    return once
+
+
+@native()
+def least_step(x: ArrayObject) -> I64:
+    """From the first element to that which lies lowest, in bytes."""
+    found = 0
+    for d in range(x.ndim):
+        found += min(load_at(I64, x.strides, d) * (load_at(I64, x.shape, d) - 1), 0)
+    return found
+
+
+@native()
+def most_step(x: ArrayObject) -> I64:
+    """The same to that which lies highest."""
+    found = 0
+    for d in range(x.ndim):
+        found += max(load_at(I64, x.strides, d) * (load_at(I64, x.shape, d) - 1), 0)
+    return found
+
+
+@native()
+def size_of(words: Words, x: ArrayObject) -> I64:
+    """At least the bytes of an element."""
+    if x.dtype is words.float32:
+        return 4
+    if x.dtype is words.float64:
+        return 8
+    return 16
+
+
 # --- zeros ------------------------------------------------------------------------------------------------------------
 @native(form=METHOD, slow="slow_zero", name="weft_eager_zero")
 def clear(words: Words, targets: Object) -> Object:

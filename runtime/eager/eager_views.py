@@ -1,6 +1,6 @@
 """Views that eager mode makes in native code, as tensor.py: show does; of the subset (docs/native.md)."""
 
-from ...compiler.translate.kinds import List, Object
+from ...compiler.translate.kinds import I64, Address, List, Object
 from ...compiler.translate.language import cast, keep, native, require
 from ..code.native_kinds import TensorObject, new_list
 from ..state.storage import SHARERS_CHECKED, dropping
@@ -14,8 +14,23 @@ def new_view(words: Words, view: View, shown: TensorObject) -> TensorObject:
     array = keep(cast(ArrayObject, shown._data))
     flags = array.flags & view.kept_flags
     data = array.data + view.offset
-    null = words.null
-    made = words.new_view(words.array_class, view.dtype, view.ndim, view.shape, view.strides, data, flags, null)
+    return new_view_at(words, shown, view.dtype, view.ndim, view.shape, view.strides, data, flags)
+
+
+@native(inline=True)
+def new_view_at(
+    words: Words,
+    shown: TensorObject,
+    dtype: Object,
+    ndim: I64,
+    shape: Address,
+    strides: Address,
+    data: I64,
+    flags: I64,
+) -> TensorObject:
+    """The same of elements that lie so, from an address on."""
+    array = keep(cast(ArrayObject, shown._data))
+    made = words.new_view(words.array_class, dtype, ndim, shape, strides, data, flags, words.null)
     require(made is not None)
     require(words.set_base(made, array) == 0)
     out = new_tensor(words, made)

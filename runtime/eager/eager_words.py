@@ -391,6 +391,7 @@ class Words(Struct):
     slow_show: Object
     slow_data: Object
     slow_equal: Object
+    slow_cut: Object
     slow_zeros: Object
     slow_reach: Object
     late_kind: Object

@@ -12,6 +12,7 @@ from ...compiler.translate.kinds import offset_of
 from ..code import kernels
 from ..eager import (
     eager_call,
+    eager_cut,
     eager_equal,
     eager_inplace,
     eager_lent,
@@ -99,6 +100,7 @@ def first_words(address, replaying):
         slow_show=eager_lent.not_lent,
         slow_zeros=eager_zeros.not_made,
         slow_equal=eager_equal.not_compared,
+        slow_cut=eager_cut.not_cut,
         slow_data=native_values.data_in_python(),
         replaying=replaying,
         replay=native.address_of("call_op"),

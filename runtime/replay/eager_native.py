@@ -21,6 +21,7 @@ from ..code.packing import Packed
 from ..eager import (
     eager_backward,
     eager_call,
+    eager_cut,
     eager_equal,
     eager_inplace,
     eager_lent,
@@ -88,6 +89,7 @@ _FUNCTIONS = [
     eager_lent.show,
     eager_lent.data,
     eager_equal.equal,
+    eager_cut.cut,
     eager_zeros.zeros,
     eager_backward.sweep,
     eager_reach.reach,
@@ -150,6 +152,7 @@ def _install():
     set_native_show(_builtin("show", code.address("weft_eager_show"), words))
     native_values.install_data(_builtin("data", code.address("weft_eager_data"), words))
     marks.zeros = _builtin("zeros", code.address("weft_eager_zeros"), words)
+    marks.cut = _builtin("cut", code.address("weft_eager_cut"), words)
     marks.are_equal = _builtin("equal", code.address("weft_eager_equal"), words)
     gate.set_native_change(_builtin("change", code.address("weft_eager_inplace"), words))
     gate.set_native_clear(_builtin("clear", code.address("weft_eager_zero"), words))

@@ -20,8 +20,7 @@ from ..code import translated
 from ..code.native_kinds import TensorObject, as_long, call_with, new_list, new_long
 from ..code.packing import Packed
 from ..eager import gate
-from ..eager.eager_apart import is_apart, shows_each_once
-from ..eager.eager_inplace import require_undisturbed
+from ..eager.eager_inplace import is_apart, require_undisturbed, shows_each_once
 from ..eager.eager_matching import are_alike, hash_with_value
 from ..eager.eager_words import HASH_MASK, ArrayObject, new_tuple, next_item, set_tuple_item
 from ..eager.eager_words import Words as EagerWords

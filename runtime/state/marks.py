@@ -179,6 +179,7 @@ def not_answered(*_):
 
 answer = not_answered  # (place, args, kwargs) -> the result of a call that is known, or None
 zeros = not_answered  # (shape, NumPy's type) -> a tensor, or None (runtime/eager/eager_zeros.py)
+cut = not_answered  # (x, axis, length) -> its parts in a tuple, or None (runtime/eager/eager_cut.py)
 are_equal = not_answered  # (x, y) -> whether shapes and elements are equal, or None (runtime/eager/eager_equal.py)
 
 
