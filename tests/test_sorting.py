@@ -61,7 +61,8 @@ def test_the_first_are_those_of_the_sorted_row(dtype, largest):
     """Rows of any length, and those where fewer numbers than are asked for are not NaN."""
     rng = np.random.default_rng(7)
     compiled = weft.compile(lambda x, k: weft.topk(x, k, -1, largest))
-    for n, k in ((84, 10), (85, 1), (131, 10), (400, 3), (1000, 40), (3000, 200), (5000, 7)):
+    short = ((1, 1), (5, 2), (8, 8), (31, 3), (64, 5), (64, 32), (64, 33), (512, 4), (512, 5), (513, 1))
+    for n, k in (*short, (84, 10), (85, 1), (131, 10), (400, 3), (1000, 40), (3000, 200), (5000, 7)):
         x = numbers((4, n), dtype, n)
         if "float" in dtype:
             x[1, k // 2 :] = np.nan

@@ -46,7 +46,7 @@ def _sort(name):
     return later(f"compiler.emit.sort:{name}")
 
 
-_buffer_length = _sort("buffer_length")
+_buffer_length, _selects = _sort("buffer_length"), _sort("selects")
 
 
 def _cost_ns(shape):
@@ -99,7 +99,7 @@ argsort = alias(
 
 def _first_along(x, axis, descending, k):
     size = x.shape[axis] if x.shape else 1
-    if k > 0 and 2 * _buffer_length(k) <= size:
+    if k > 0 and (2 * _buffer_length(k) <= size or _selects(x.dtype.size_bytes, size, k)):
         return along_rows(x, axis, lambda rows: top_rows(rows, descending=descending, k=k))
     found = argsort(x, axis=axis, descending=descending)
     kept = tuple((0, 1, k if a == axis else d) for a, d in enumerate(x.shape))
