@@ -344,8 +344,8 @@ class _Block:
     def scale(self, line, factor):
         """A row of the result times a number."""
         b, v = self.b, self.vector
-        with b.loop(0, self.value_width, v.lanes) as j:
-            place, lanes = b.offset(line, j, self.size), b.lane_mask(j, self.value_width, v.lanes)
+        for j, lanes in self.pieces(self.value_width):
+            place = b.offset(line, j, self.size)
             b.store(b.mul(b.load(place, v, lanes), b.splat(factor, v.lanes)), place, lanes)
 
     def slope(self, g, out, scores, slopes, sums, r, seen, needs_scores):
@@ -380,8 +380,17 @@ class _Block:
 
     def clear(self, place, n):
         b, v = self.b, self.vector
-        with b.loop(0, n, v.lanes) as j:
-            b.store(b.const(0.0, v), b.offset(place, j, self.size), b.lane_mask(j, n, v.lanes))
+        for j, lanes in self.pieces(n):
+            b.store(b.const(0.0, v), b.offset(place, j, self.size), lanes)
+
+    def pieces(self, n):
+        """(where a vector begins, its mask) of n elements: None for whole ones, in a loop, then what is left."""
+        b, lanes = self.b, self.vector.lanes
+        whole = b.and_(n, b.i64(-lanes))
+        with b.loop(0, whole, lanes) as j:
+            yield j, None
+        with b.when(b.cmp("lt", whole, n)):
+            yield whole, b.lane_mask(whole, n, lanes)
 
 
 def _larger(b, x, y):

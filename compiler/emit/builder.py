@@ -21,6 +21,7 @@ from ..extent import Ratio, is_open
 from ..target import LINE_BYTES
 from .module import F32, F64, I1, I8, I32, I64, PTR, Module, Reg, Type, literal
 from .stored import STORED, between
+from .tails import store_first
 
 __all__ = ["F32", "F64", "I1", "I8", "I32", "I64", "PTR", "Builder", "Loop", "Module", "Reg", "Type", "literal"]
 
@@ -85,9 +86,8 @@ class Builder:
 
     # --- arithmetic -----------------------------------------------------------------------------------------------
     def _binary(self, float_name, int_name, x, y):
-        assert x.type == y.type, (self.name, float_name, x, y)
         name = float_name if x.type.is_float else int_name
-        assert name, (self.name, float_name, int_name, x, y)
+        assert name and x.type == y.type, (self.name, float_name, int_name, x, y)
         return self.emit(x.type, f"{name} {x.type} {x.name}, {y.name}")
 
     def add(self, x, y):
@@ -320,6 +320,8 @@ class Builder:
             # Of what a select leaves as it is in memory LLVM would store the other lanes alone.
             value = self.emit(t, f"freeze {value}") if t.lanes and self.module.target.stores_masked_slowly else value
             self.lines.append(f"  store {value}, {pointer}, align {t.element_bytes}")
+            return
+        if self.module.target.stores_masked_slowly and store_first(self, value, pointer, mask):
             return
         full = f"llvm.masked.store.{t.mangled}.p0"
         self.module.declare(full, "void", [t, PTR, mask.type])

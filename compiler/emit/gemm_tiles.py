@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..target import LINE_BYTES, Target
 from .builder import I1, I64, PTR, Builder, Reg, Type
 from .gemm_pack import emit_pack
+from .tails import store_some
 
 _OPERANDS = [("a", PTR), ("a_row", I64), ("a_col", I64), ("b", PTR), ("b_row", I64), ("b_col", I64)]
 _RESULT = [("c", PTR), ("c_row", I64), ("m", I64), ("n", I64), ("k", I64), ("scratch", PTR)]
@@ -181,7 +182,7 @@ def _emit_strip(module, tiling, stem, height, columns):
                 x = b.splat(b.load(b.offset(a_here, a_rows[r], size), Type(t.element)), lanes)
                 following += [b.fma(x, y, z) for y, z in zip(b_vectors, sums[r * vectors :])]
             step.next([b.offset(a_now, a_col, size), b.offset(b_now, b_row, size), *following])
-        _store_tile(b, step.results[2:], places, masks, full)
+        _store_tile(b, step.results[2:], places, masks, full, columns)
         tile.next([b.offset(x, b.mul(row, b.i64(height)), size) for x, row in ((a_tile, a_row), (c_tile, c_row))])
     b.finish()
     return Reg(f"@{b.name}", PTR)
@@ -198,9 +199,28 @@ def _begin_sums(b, t, places, masks, continued):
     return [b.phi(t, [(b.const(0, t), before), (chain, load)]) for chain in stored]
 
 
-def _store_tile(b, sums, places, masks, full):
+def _store_tile(b, sums, places, masks, full, columns):
     """Store the accumulators of a tile. Without AVX-512 a masked store may take as long as twenty others."""
-    for is_wanted, its_masks in ((full, [None]), (b.not_(full), masks)):
-        with b.when(is_wanted):
+    with b.when(full):
+        for value, place in zip(sums, places):
+            b.store(value, place)
+    with b.when(b.not_(full)):
+        if b.module.target.stores_masked_slowly:
+            _store_some_columns(b, sums, places, len(masks), columns)
+        else:
             for i, (value, place) in enumerate(zip(sums, places)):
-                b.store(value, place, its_masks[i % len(its_masks)])
+                b.store(value, place, masks[i % len(masks)])
+
+
+def _store_some_columns(b, sums, places, vectors, columns):
+    """The vectors that are full, then of each row what is left."""
+    lanes = sums[0].type.lanes
+    rows, at = sums[vectors - 1 :: vectors], places[vectors - 1 :: vectors]
+    if vectors == 2:
+        is_second = b.cmp("le", b.i64(lanes), columns)
+        with b.when(is_second):
+            for value, place in zip(sums[::2], places[::2]):
+                b.store(value, place)
+        rows = [b.select(is_second, y, x) for x, y in zip(sums[::2], rows)]
+        at = [b.select(is_second, y, x) for x, y in zip(places[::2], at)]
+    store_some(b, rows, at, b.and_(columns, b.i64(lanes - 1)))

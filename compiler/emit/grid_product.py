@@ -21,6 +21,7 @@ from .gemm_pack import load_transposed, pack_lanes
 from .grid_in_place import call_strips_in_place, emit_pieces, emit_strips
 from .grid_shared import emit_shared
 from .grid_tiles import call_strips, emit_strip_functions, grid_of, index, word
+from .tails import store_some
 
 # Columns of a block that is transposed; fewer are copied one by one.
 _LEAST_TURNED = 3
@@ -279,11 +280,14 @@ def _move_run(b, packs, apart, t, memory, panel, length):
         there, row = b.offset(memory, index(b, offsets, k), t.element_bytes), b.offset(panel, k, PANEL_BYTES)
         if apart == 2:
             parts = [b.load(b.offset(there, at, t.element_bytes), t, its) for at, its in halves]
-            b.store(b.shuffle(*parts, range(0, 2 * t.lanes, 2)), row, mask)
-        elif packs:
-            b.store(b.load(there, t, mask), row, mask)
+            moved = b.shuffle(*parts, range(0, 2 * t.lanes, 2))
         else:
-            b.store(b.load(row, t, mask), there, mask)
+            moved = b.load(there if packs else row, t, mask)
+        place = row if packs else there
+        if apart == 1 and b.module.target.stores_masked_slowly:
+            store_some(b, [moved], [place], length)
+        else:
+            b.store(moved, place, mask)
 
 
 def _turn(b, element, packs, column):
