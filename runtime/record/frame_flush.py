@@ -34,7 +34,8 @@ def what_is_needed(frame, closing):
     if closing:
         if frame.roots:
             _drop_unused_views(frame)
-        drop_gradients(tensors, (*made_leaves(frame.step), *frame.hooked_values))
+        changed = [v for v, leaf in frame.changed_leaves.items() if id(leaf) not in homes]
+        drop_gradients(tensors, (*made_leaves(frame.step), *changed, *frame.hooked_values))
     for vid in _held_and_pending(frame):
         (views if vid in frame.roots else live).append(vid)
     frame.held = _held_by_others(frame, (*live, *views))

@@ -17,8 +17,8 @@ from ..state.exposure import has_exposed
 from ..state.modes import state
 from ..state.references import held
 from . import frame_through
-from .frame_changes import after_change, alias_reason, assign, before_change, is_borrowed, tell_others
-from .frame_views import living
+from .frame_changes import after_change, alias_reason, assign, before_change, is_borrowed, origin_of, tell_others
+from .frame_views import group, living
 
 # What a rule raises that does not fit its rows, or that reads values. Not every exception: those that signal handlers
 # raise must reach the user.
@@ -29,7 +29,7 @@ class UpdateDetail:
     """Which elements of a row an update rule replaces, found by running it on shapes alone: once per kind of row, since
     what is written must fit every one of them. Otherwise it raises what eager mode will raise."""
 
-    __slots__ = ("targets", "metas", "row_length", "n_numbers", "usual")
+    __slots__ = ("targets", "metas", "row_length", "n_numbers", "usual", "moved")
 
     def __init__(self, rule, rows, numbers, flags):
         kinds = {tuple([(x.shape, x.dtype) for x in row]) for row in rows}
@@ -39,7 +39,7 @@ class UpdateDetail:
         (self.targets,) = found
         self.row_length = len(rows[0])
         self.n_numbers = len(numbers)
-        self.usual = None
+        self.usual = self.moved = None
         self.metas = tuple(
             ValueMeta(r[k].shape, r[k].dtype, r[k]._requires_grad, False) for r in rows for k in self.targets
         )
@@ -119,6 +119,8 @@ def update(frame, rule, rows, numbers, flags):
     usual = frame.updates[step] = UsualUpdate.of(frame, step, rows)
     step.detail.usual = None if usual is None or usual.are_changed or shown else usual
     targets = [row[k] for row in rows for k in step.detail.targets]
+    if step.detail.moved is None:
+        step.detail.moved = [_as_it_was(frame, x) for x in targets]
     changed = {_number_of(frame, x): x for x in targets}
     _assign_all(frame, step, targets)
     frame_through.show_again(frame, names, shown, changed)
@@ -181,6 +183,20 @@ def _record_update(frame, ids, key, detail):
     line, first_number = user_line(), len(frame.numbers)
     step = Step(UPDATE, ids, key, state.grad_enabled, detail.metas, len(frame.tensors), first_number, line, detail)
     return frame.recording.grow(frame.step, step)
+
+
+def _as_it_was(frame, target):
+    """(its number, that under which it came in from outside or None, those of the values that share its memory)."""
+    vid = _number_of(frame, target)
+    shared = tuple(sorted(v for v in group(frame, vid) - {vid} if frame.tensors[v] is not None))
+    return vid, origin_of(frame, target), shared
+
+
+def redo_singly(frame, step):
+    """What a Frame notes down when it meets an update, of some tensors of the call, that a usual call has done."""
+    frame.step, frame.updates[step] = step, None
+    frame.n_unusual_updates += 1
+    _assign_all(frame, step, [frame.tensors[vid] for vid, _, _ in step.detail.moved])
 
 
 def _assign_all(frame, step, targets):

@@ -96,7 +96,7 @@ class Spans:
     def _are_updates(self, start):
         """Whether all that has been done from there on are updates, and what shows again what these have changed."""
         done = self.frame.entries[start : self.frame.position.value]
-        return all(e.op is UPDATE or e.change.__class__ is Shown for e in done)
+        return all(e.update is not None or e.change.__class__ is Shown for e in done)
 
     def _guards(self, start, key, cover, *operands):
         """What a call depends on; None if it is not pure, or was learned too often: then it is not learned again."""

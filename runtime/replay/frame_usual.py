@@ -12,7 +12,6 @@ state it would have had. A UsualFrame knows nothing else: there is nothing it ca
 import threading
 from functools import partial
 from itertools import count
-from operator import is_, itemgetter
 
 from ...compiler.ops.view import data
 from ..eager.saved import meta_of
@@ -25,7 +24,6 @@ from ..state.aligned import owner_of
 from ..state.attributes import same_attributes
 from ..state.exposure import has_exposed, is_exposed
 from ..state.modes import frame_in_making, state
-from ..state.references import held
 from ..state.tensor import Tensor, pending_tensor
 from ..state.turns import follows, take_for_call
 from . import native, native_words, usual_inplace
@@ -45,6 +43,7 @@ from .usual_outside import OutsideBackward
 from .usual_segments import begins_of_backward, segments_of
 from .usual_siblings import continue_elsewhere, is_left, may_take, none_compared
 from .usual_through import ShowsWhole
+from .usual_updates import TakesUpdates
 from .usual_views import GivenViews
 from .usual_walks import GoesBack, WalkAgain
 from .usual_whole import TakesSteps
@@ -56,7 +55,16 @@ _ENDS_DIFFER = "a result was differentiated in the call, and a leaf is an argume
 
 
 class UsualFrame(
-    Ending, GoesBack, TakesHooks, ConnectsAgain, MakesLeaves, ShowsWhole, AppliesEagerly, TakesSteps, UsualBooks
+    Ending,
+    GoesBack,
+    TakesHooks,
+    ConnectsAgain,
+    MakesLeaves,
+    ShowsWhole,
+    AppliesEagerly,
+    TakesSteps,
+    TakesUpdates,
+    UsualBooks,
 ):
     """Stands in for a Frame as long as a call is like the one before; see the module's docstring.
 
@@ -100,7 +108,7 @@ class UsualFrame(
         self.wholes = {entry.vid: entry.operands[0] for entry in entries if frame_through.is_whole(entry.step)}
         self.arrays = {}  # of the values that segments have computed in this call
         for entry in entries:
-            if entry.op is UPDATE:
+            if entry.update is not None:
                 self.tensors[entry.vid : entry.vid + len(entry.numbers)] = entry.update.targets
         computed += begins_of_backward(self, needed, computed)
         self._pick = picker(computed)
@@ -111,7 +119,7 @@ class UsualFrame(
         self.turned = turned_arguments(frame, entries, needed)
         self.hookable, self.hooked = frame.hooked_values - frame.places.keys(), {}  # numbers; number -> HookedValue
         self.functions, self.has_nodes = {}, bool(frame.hooked_values)
-        self.leaves = [*(change.new for change in self.changes if change.is_leaf), *self.hookable]
+        self.leaves = [*(change.new for change in self.changes if change.ends_as_leaf()), *self.hookable]
         self.walking = self.waiting = None  # (a WalkAgain, its meeting), in a backward pass; the cotangents elsewhere
         given = alive.union(*(s.made for s in self.segments), (c.old for c in self.changes if c.op is None))
         self.views = [entry.vid for entry in entries if entry.root is not None and entry.vid not in given]
@@ -406,33 +414,6 @@ class UsualFrame(
             self.onlooker.update(rule, rows, numbers, flags)
         elif not self._take_update(rule, rows, numbers, flags):
             self.depart(asked="update").update(rule, rows, numbers, flags)
-
-    @at_work
-    def _take_update(self, rule, rows, numbers, flags):
-        """Whether the update is the one expected here, and has been made."""
-        entry = self.entries[self.position.value]
-        if entry.op is not UPDATE:
-            return False
-        expected, flat = entry.attributes, [x for row in rows for x in row]
-        if (
-            expected.rule is rule
-            and (expected.n_rows, expected.n_numbers) == (len(rows), len(numbers))
-            and same_attributes(expected.flags, flags)
-            and len(set(map(len, rows))) == 1
-            and entry.grad_enabled is state.grad_enabled
-            and len(flat) == len(entry.operands)
-            and all(map(is_, flat, itemgetter(*entry.operands)(self.tensors)))
-            and entry.update.is_alone()
-            and not held(self.tensors, entry.update.views)
-        ):
-            self.numbers += map(float, numbers)
-            self.changing = True
-            entry.update.bump_versions()
-            self.position.value += 1
-            self.show_again(entry.n_shown)
-            self.changing = False
-            return True
-        return False
 
     def call_again(self, function, args):
         """A call of a spanned function. Native code asks where it knows of no span: it is learned."""

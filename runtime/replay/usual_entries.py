@@ -9,6 +9,7 @@ from .usual_functions import Connected
 from .usual_inplace import Change
 from .usual_leaves import NewLeaf
 from .usual_through import Shown
+from .usual_updates import Updated
 
 
 class NotReplayed(Exception):
@@ -79,6 +80,11 @@ def entries_of(frame):
             names = entry.change.shown
         elif step.op is leaf or step.op is connect:
             entry = _new_leaf(frame, step, fresh)
+        elif step.op is UPDATE and not _is_of_the_same(frame, step):
+            entries += _updates(frame, step, fresh, expected)
+            moved.update(entry.change.old for entry in entries[-len(step.metas) :] if entry.change.is_made)
+            fresh = []
+            continue
         elif step.op is ASSIGN:
             entry = _assignment(frame, step, fresh, entries, expected)
             names, version = entry.change.shown, entry.change.version
@@ -130,6 +136,29 @@ def _assignment(frame, step, fresh, entries, expected):
     return entry
 
 
+def _is_of_the_same(frame, step):
+    """Whether an update changes tensors that are the same in every call, and no others."""
+    usual = frame.updates.get(step)
+    return usual is not None and all(id(t) in frame.confirmed.bound for t in usual.targets)
+
+
+def _updates(frame, step, fresh, expected):
+    """The entries of an update that changes tensors of the call."""
+    moved = step.detail.moved
+    if moved is None or step.attributes.shown or any(vid not in step.operands or not is_leaf(k) for vid, k in fresh):
+        raise NotReplayed("an update changes tensors that are not the same in every call", step.line)
+    entries = []
+    for k in range(len(moved)):
+        entry = Entry(step, (), None)
+        entry.change, entry.numbers = Updated(frame, step, k, expected), ()
+        entry.vid = entry.change.new
+        if entry.change.old_meta.history:
+            raise NotReplayed("an update changes tensors that are not the same in every call", step.line)
+        entries.append(entry)
+    entries[0].fresh = tuple((vid, step.operands.index(vid), key) for vid, key in fresh)
+    return entries
+
+
 def _base_of(frame, step):
     """The number of what a view is an Entry's view of."""
     root = frame.versioned.get(step.first, step.first)
@@ -164,8 +193,8 @@ class Homes(dict):
 def _entry(frame, step, fresh, turned):
     root, usual, is_backward = None, None, step.op in (BACKWARD, GRADIENTS)
     if step.op is UPDATE:
-        usual = frame.updates.get(step)
-        if usual is None or fresh or not all(id(t) in frame.confirmed.bound for t in usual.targets):
+        usual = frame.updates[step]
+        if fresh:
             raise NotReplayed("an update changes tensors that are not the same in every call", step.line)
     elif isinstance(step.op, str) and not is_backward:
         raise NotReplayed(f"{step.op} is no step that can be replayed", step.line)

@@ -48,6 +48,10 @@ class Change:
         """What it adds to a frame's homes, if the target is the same in every call."""
         return {} if self.target is None else {id(self.target): (self.target, self.target._data, self.origin)}
 
+    def ends_as_leaf(self):
+        """Whether a tensor of the call is a leaf that requires gradients after it."""
+        return self.is_made and self.meta.requires_grad and not self.meta.history
+
     # --- whether it may happen ------------------------------------------------------------------------------------
     def may_happen(self, call, target):
         """Whether nothing that lives shares the target's memory, and it may be written."""
