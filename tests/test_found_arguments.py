@@ -85,6 +85,11 @@ GRADIENTS = {
         lambda m, x, y: m.remainder(x, y), [5.0, -7.0, -3.0, 3.0, 6.0], [2.0, np.inf, np.inf, -np.inf, 0.1]
     ),
     "cut ends": (lambda m, x: m.nn.functional.hardtanh(x), [1.0, -1.0, 0.5, np.nan]),
+    "a slope that is not used": (lambda m, x, w: m.nn.functional.prelu(x, w), [np.inf, -1.0, 2.0, 0.0], [0.5]),
+    "batches of nothing": (
+        lambda m, x, w, b: m.nn.functional.batch_norm(x, None, None, w, b, training=True),
+        np.zeros((0, 3)), np.ones(3), np.ones(3),
+    ),
     "angles": (lambda m, x: m.angle(x), [1.0, -1.0, 0.0, np.nan]),
     "how many are not 0": (lambda m, x: m.linalg.vector_norm(x, 0) + x.sum(), [1.0, 0.0, -2.0]),
     "counted distances": (lambda m, x, y: m.cdist(x, y, 0.0), [[1.0, 2.0]], [[3.0, 2.0]]),
@@ -122,6 +127,46 @@ def test_values(name):
 def test_gradients(name):
     function, *values = GRADIENTS[name]
     agree(lambda m: derived(m, lambda *xs: function(m, *xs), *values))
+
+
+RESAMPLED = {
+    "adaptive_avg_pool1d": lambda m, x: m.nn.functional.adaptive_avg_pool1d(x[0], 5),
+    "adaptive_avg_pool2d": lambda m, x: m.nn.functional.adaptive_avg_pool2d(x, (3, 4)),
+    "adaptive_avg_pool3d": lambda m, x: m.nn.functional.adaptive_avg_pool3d(x, (3, 4, 5)),
+    "area": lambda m, x: m.nn.functional.interpolate(x, size=(3, 11), mode="area"),
+    "bilinear": lambda m, x: m.nn.functional.interpolate(x, size=(5, 4), mode="bilinear", antialias=True),
+    "bicubic": lambda m, x: m.nn.functional.interpolate(x, size=(6, 4), mode="bicubic", antialias=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan, 1.0])
+@pytest.mark.parametrize("name", RESAMPLED)
+def test_an_infinity_stays_where_it_is(name, special):
+    """Of an image and of a cotangent: what does not lie beside it is a number."""
+    image = np.random.default_rng(0).standard_normal((1, 2, 7, 9))
+    image[0, 1, 3, 4] = special
+
+    def call(m):
+        (x,) = leaves(m, image)
+        result = RESAMPLED[name](m, x)
+        cotangent = np.ones(tuple(result.shape))
+        cotangent.flat[cotangent.size // 2 :][:1] = special
+        return [result, m.autograd.grad(result, x, m.tensor(cotangent))[0]]
+
+    agree(call)
+
+
+@pytest.mark.parametrize(
+    "kind, shape", [("BatchNorm1d", (0, 3)), ("BatchNorm2d", (0, 3, 2, 2)), ("InstanceNorm1d", (4, 3, 0))]
+)
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_nothing_moves_no_statistics(kind, shape, momentum):
+    def call(m):
+        layer = getattr(m.nn, kind)(3, momentum=momentum or 0.1, track_running_stats=True)
+        layer.momentum = momentum if kind != "InstanceNorm1d" else 0.1
+        return [layer(m.zeros(shape)), layer.running_mean, layer.running_var, layer.num_batches_tracked]
+
+    agree(call)
 
 
 @pytest.mark.parametrize("name", REFUSED)

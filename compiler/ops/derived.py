@@ -135,7 +135,8 @@ softshrink = alias(
 )
 prelu = alias(
     "prelu",
-    lambda x, slope: where(gt(x, 0), x, mul(x, slope)),
+    # What is not used is 0, or an infinity would make NaN of the slope's derivative.
+    lambda x, slope: where(gt(x, 0), x, mul(_negative(x), slope)),
     samples=lambda: [Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (3,), 0.1, 0.9)))],
     oracle="nn.functional.prelu",
 )

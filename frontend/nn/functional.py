@@ -375,6 +375,9 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
             raise ValueError(
                 f"batch_norm: Expected more than 1 value per channel when training, input is {input.shape}"
             )
+        if count == 0:
+            # There is nothing to follow, and all gradients are 0.
+            return math.prod((t.reshape(channels) for t in (weight, bias) if t is not None), start=input * 1)
         _follow(input, running_mean, running_var, axes, count, momentum)
     affine = [t for t in (weight, bias) if t is not None] if weight is not None else []
     if training:

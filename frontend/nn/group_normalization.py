@@ -71,15 +71,11 @@ def instance_norm(
     count = math.prod(input.shape[2:])
     if count == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
-    if running_mean is not None:
+    if running_mean is not None and input.numel():
         with no_grad():
-            _move(running_mean, mean(mean(input, axes), 0), momentum)
-            _move(running_var, mean(var(input, axes), 0), momentum)
+            F._move(running_mean, mean(mean(input, axes), 0), momentum)
+            F._move(running_var, mean(var(input, axes), 0), momentum)
     return _of_groups(input, input.shape[1], weight, bias, eps)
-
-
-def _move(running, value, momentum):
-    running.copy_(running * (1.0 - momentum) + value * momentum)
 
 
 @in_float32

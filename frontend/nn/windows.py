@@ -10,11 +10,11 @@ from ..compiler.ops import view
 from ..compiler.ops.table import OpError
 from ..compiler.shapes import is_whole
 from ..compiler.storage import convert
-from ..functions import matmul
 from ..half_floats import in_float32
 from ..placement import beside
+from ..reducing import sum
 from ..runtime.state.tensor import tensor_of
-from ..shaping import movedim, permute, reshape
+from ..shaping import permute, reshape
 from .module import Module
 from .padding import pad
 
@@ -249,9 +249,21 @@ def _chosen(x, axis, target, step, shift):
 
 
 def _weighted(x, axis, weights):
-    """Every output a sum of inputs: a product with a matrix of weights (target, source)."""
-    columns = beside(constant(weights.T, x.dtype), x)
-    return view.clone(movedim(matmul(movedim(x, axis, -1), columns), -1, axis))
+    """Every output a sum of neighbouring inputs, by a matrix of weights (target, source).
+
+    No product with the matrix: an infinity or a NaN would make NaN of every output, by the zeros of its rows.
+    """
+    target, shape = len(weights), x.shape
+    first = np.argmax(weights != 0, 1)
+    last = shape[axis] - 1 - np.argmax(weights[:, ::-1] != 0, 1)
+    longest = int((last - first).max(initial=0)) + 1
+    # Shorter windows have their last input several times, each with its share of the weight.
+    places = np.minimum(first[:, None] + np.arange(longest), last[:, None])
+    shares = np.take_along_axis(weights, places, 1) / (places[:, :, None] == places[:, None]).sum(2)
+    x = x.index_select(axis, beside(tensor_of(places.reshape(-1)), x))
+    x = reshape(x, (*shape[:axis], target, longest, *shape[axis + 1 :]))
+    shares = constant(shares.reshape(target, longest, *(1,) * (len(shape) - axis - 1)), x.dtype)
+    return sum(x * beside(shares, x), axis + 1)
 
 
 def _area_weights(source, target):
