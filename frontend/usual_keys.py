@@ -14,7 +14,7 @@ _note = later("runtime.replay.native_keys:note_write")
 # So many uses later it may be worth telling native code of a key.
 _USES = 16
 # Of places with more elements, a number is written without an array for it.
-_MOST_MADE = 1 << 10
+_MOST_MADE = 1 << 13
 
 
 @lru_cache(4096)

@@ -210,6 +210,22 @@ def test_numbers_of_threads():
     assert weft.get_num_threads() == (3 if sys.platform == "linux" else 1)
 
 
+def test_numpys_linear_algebra_takes_as_many_threads_and_no_more_than_there_are_cpus():
+    code = """
+        import ctypes, numpy, weft
+        from weft.runtime.code import cpus
+        core = getattr(numpy, "_core", None) or numpy.core
+        library = ctypes.CDLL(core._multiarray_umath.__file__)
+        names = [p + "openblas_get_num_threads" + s for p in ("scipy_", "") for s in ("64_", "_64_", "_", "")]
+        asked = next((getattr(library, name) for name in names if hasattr(library, name)), None)
+        for n in (1, 2, 1000):
+            weft.set_num_threads(n)
+            assert asked is None or asked() == min(n, cpus.n_cpus())
+            assert weft.equal(weft.linalg.inv(weft.eye(3) * 2), weft.eye(3) / 2)
+    """
+    run(code)
+
+
 def test_environment_variable():
     assert run("print(weft.get_num_threads())", WEFT_NUM_THREADS="3") == "3\n"
     assert run("print(weft.get_num_threads())", WEFT_NUM_THREADS="") == f"{len(os.sched_getaffinity(0))}\n"

@@ -21,6 +21,7 @@ from .steps import inner_step
 
 _FREE = ("view", "source")  # ops that leave little for a program to save
 READING = ("reduction", "contraction")  # ops whose work is in what they read
+_SHORT_ROW = 64
 _TERMS = 32  # of a product, that are added while a step on elements computes one
 
 
@@ -123,7 +124,9 @@ class Recorder:
         return op is not None and (op.kind == "view" or "view" in op.extra)
 
     def program(self, results, rule, fewest=None):
-        return ArrayProgram(self, results, rule, self.fewest() if fewest is None else fewest, self._least())
+        # What sizes are is no question where only the call tells them, and no rule has a program.
+        least = 0 if rule is None else self._least()
+        return ArrayProgram(self, results, rule, self.fewest() if fewest is None else fewest, least)
 
     def fewest(self):
         """Of so many elements the steps are worth a program."""
@@ -133,7 +136,10 @@ class Recorder:
     def _least(self):
         """The same where native code calls it."""
         ops = self._ops()
-        return least_of(ops[0]) if len(ops) == 1 else fused.FEWEST_IN_NATIVE_CODE
+        if len(ops) > 1:
+            return fused.FEWEST_IN_NATIVE_CODE
+        shapes = [x.shape for x in self.inputs]
+        return max((least_of(op, shapes, meta.shape) for op, _, _, meta in self.notes.values() if op in ops), default=0)
 
     def _ops(self):
         return [note[0] for note in self.notes.values() if note[0].kind not in _FREE and "view" not in note[0].extra]
@@ -272,7 +278,7 @@ def single(op, metas, meta, attributes, default_dtype):
     """The program of a primitive on large operands; None for others."""
     fewest = fewest_of(op)
     most = max(*map(_n_elements, (meta, *metas)), work_of(op, metas, meta))
-    is_little = most < min(fewest, least_of(op))
+    is_little = most < min(fewest, least_of(op, [m.shape for m in metas], meta.shape))
     if op.kind in ("view", "source", "library") or is_little or any(m.dtype.is_complex for m in (meta, *metas)):
         return None
     found = _traced(metas, default_dtype, lambda inputs: op(*inputs, **attributes))
@@ -289,9 +295,16 @@ def fewest_of(op):
     return fused.FEWEST_OF_ONE if _is_native(op) else fused.FEWEST_ELEMENTS
 
 
-def least_of(op):
-    """The same where native code calls it: a reduction's own steps do not know how long a row is."""
-    return fused.FEWEST_OF_ONE_REDUCTION if op.kind == "reduction" else fewest_of(op)
+def least_of(op, shapes, shape):
+    """The same where native code calls it: a reduction's own steps do not know how long a row is, and those of
+    operands that are spread over short rows take one after the other."""
+    is_in_short_rows = (
+        op.kind == "elementwise"
+        and len(shape) > 1
+        and shape[-1] <= _SHORT_ROW
+        and any(s != shape and prod(s) > 1 for s in shapes)
+    )
+    return fused.FEWEST_OF_ONE_IN_ROWS if op.kind == "reduction" or is_in_short_rows else fewest_of(op)
 
 
 def _is_native(op):

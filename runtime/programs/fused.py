@@ -26,7 +26,7 @@ FEWEST_ELEMENTS = 1 << 14
 FEWEST_OF_ONE = 1 << 18
 # Of fewer a program is no slower than steps where native code calls it, and where it knows the sizes it takes a half
 # to a tenth of the time, of short rows above all. Native code takes the steps until there is one (Fused.lend).
-FEWEST_IN_NATIVE_CODE, FEWEST_OF_ONE_REDUCTION = 1 << 10, 1 << 12
+FEWEST_IN_NATIVE_CODE, FEWEST_OF_ONE_IN_ROWS = 1 << 10, 1 << 12
 FEWEST_LENT = 64  # calls
 # So many steps are worth a program whatever they compute: taking one costs as much as computing so many elements.
 MANY_STEPS, ELEMENTS_OF_A_STEP = 48, 2048
