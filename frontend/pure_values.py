@@ -21,7 +21,7 @@ from .families import FAMILIES
 from .later_families import joined
 from .nn import functional
 from .paths import FAMILY_OF_FUNCTION
-from .runtime.state.modes import enable_grad, inference_mode, no_grad
+from .runtime.state.modes import enable_grad, grad_mode, inference_mode, no_grad
 from .runtime.state.size import Size
 from .runtime.state.tensor import Tensor
 from .spelled import FORMS
@@ -72,13 +72,21 @@ def is_known_function(function):
 
 
 def is_transformed(function):
-    """Whether it is what a transformation of weft's makes of another function, which is in its closure."""
+    """Whether it is what a transformation or mode of weft's makes of another function, which is in its closure."""
     return function.__code__ in _TRANSFORMED
 
 
 _TRANSFORMED = {
     code
-    for transformation in (func.grad, func.grad_and_value, func.jacrev, func.jacfwd, func.vmap)
+    for transformation in (
+        func.grad,
+        func.grad_and_value,
+        func.jacrev,
+        func.jacfwd,
+        func.vmap,
+        grad_mode.__call__,
+        inference_mode.__call__,
+    )
     for code in transformation.__code__.co_consts
     if type(code) is types.CodeType
 }

@@ -140,3 +140,57 @@ def test_objects_inside_of_others_stay_these():
     f, g = settled(holder.give, weft.ones(3)), settled(lambda x, h: h.give(x), weft.ones(3), holder)
     for given in (f(weft.ones(3)), g(weft.ones(3), holder)):
         assert given[1] is holder.inner and given[2] is holder.several[0] and given[3] is holder.named["a"]
+
+
+W = weft.randn(3, 3, requires_grad=True)
+
+
+@weft.no_grad()
+def without(x):
+    return (x @ W).tanh()
+
+
+@weft.no_grad
+def without_brackets(x):
+    return (x @ W).tanh()
+
+
+@weft.enable_grad()
+def with_gradients(x):
+    return (x @ W).tanh()
+
+
+@weft.set_grad_enabled(False)
+def switched(x):
+    return (x @ W).tanh()
+
+
+weft.set_grad_enabled(True)
+
+
+@weft.no_grad()
+def inside(x):
+    return with_gradients(x), without(x)
+
+
+@pytest.mark.parametrize("function", [without, without_brackets, with_gradients, switched, inside])
+@pytest.mark.parametrize("enabled", [True, False])
+def test_functions_with_a_mode_around_them(function, enabled):
+    with weft.set_grad_enabled(enabled):
+        f = settled(function, weft.randn(2, 3))
+        for _ in range(2):
+            x = weft.randn(2, 3)
+            check(f, x)
+            assert not runs(f, x), f.explain()
+    assert weft.is_grad_enabled()
+
+
+def test_what_a_mode_is_around_may_change():
+    def scaled(x):
+        return x * FACTOR[0]
+
+    FACTOR = [2.0]
+    f = settled(weft.no_grad()(scaled), weft.ones(3))
+    assert not runs(f, weft.ones(3))
+    FACTOR[0] = 5.0
+    assert f(weft.ones(3)).tolist() == [5.0] * 3
