@@ -132,7 +132,8 @@ def broadcast_to(input, *shape, size=None):
 
 def broadcast_tensors(*tensors):
     shape = broadcast_shapes("broadcast_tensors", [x.shape for x in tensors])
-    return tuple(expand(x, shape) for x in tensors)
+    # What has the shape stays, and so is the leaf whose gradient is asked for.
+    return tuple(x if x.shape == shape else expand(x, shape) for x in tensors)
 
 
 def squeeze(input, dim=None, *dims, axis=None):

@@ -169,6 +169,54 @@ def test_nothing_moves_no_statistics(kind, shape, momentum):
     agree(call)
 
 
+def test_what_has_the_shape_stays():
+    for m in (torch, weft):
+        x, y = m.ones(2, requires_grad=True), m.ones(())
+        same, spread = m.broadcast_tensors(x, y)
+        assert same is x and tuple(spread.shape) == (2,)
+        normal = m.distributions.Normal(x, 1.0)
+        normal.log_prob(m.zeros(2)).sum().backward()
+        assert normal.loc.grad.tolist() == [-1.0, -1.0]
+
+
+def bernoullis(m, parameter=(0.2, 0.5, 0.9)):
+    return m.distributions.ContinuousBernoulli(m.tensor(parameter, dtype=m.float64))
+
+
+OTHERS = {
+    "ContinuousBernoulli": lambda m: bernoullis(m, (0.4, 0.7, 0.1)),
+    "Normal": lambda m: m.distributions.Normal(m.tensor(0.3, dtype=m.float64), m.tensor(1.5, dtype=m.float64)),
+    "Exponential": lambda m: m.distributions.Exponential(m.tensor(1.5, dtype=m.float64)),
+    "Beta": lambda m: m.distributions.Beta(m.tensor(1.5, dtype=m.float64), m.tensor(0.5, dtype=m.float64)),
+    "Uniform": lambda m: m.distributions.Uniform(m.tensor(-0.5, dtype=m.float64), m.tensor(1.5, dtype=m.float64)),
+    "narrow Uniform": lambda m: m.distributions.Uniform(m.tensor(0.1, dtype=m.float64), m.tensor(0.5, dtype=m.float64)),
+    "Gamma": lambda m: m.distributions.Gamma(m.tensor(1.5, dtype=m.float64), m.tensor(0.5, dtype=m.float64)),
+    "Pareto": lambda m: m.distributions.Pareto(m.tensor(1.5, dtype=m.float64), m.tensor(0.5, dtype=m.float64)),
+    "Laplace": lambda m: m.distributions.Laplace(m.tensor(1.5, dtype=m.float64), m.tensor(0.5, dtype=m.float64)),
+}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("name", OTHERS)
+def test_divergences_of_continuous_bernoullis(name, turned):
+    def call(m):
+        pair = bernoullis(m), OTHERS[name](m)
+        return m.distributions.kl_divergence(*(pair[::-1] if turned else pair))
+
+    try:
+        call(torch)
+    except NotImplementedError:
+        with pytest.raises(NotImplementedError):
+            call(weft)
+        return
+    agree(call)
+
+
+@pytest.mark.parametrize("name", ["LogNormal", "Weibull", "InverseGamma"])
+def test_distributions_have_values_at_their_ends(name):
+    agree(lambda m: getattr(m.distributions, name)(m.tensor(1.5), m.tensor(0.5)).cdf(m.tensor([0.0, 1.0])))
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused(name):
     with pytest.raises(Exception) as theirs:

@@ -14,6 +14,7 @@ from ..nn import functional as F
 from ..runtime.state.modes import enable_grad
 from ..runtime.state.said import warn
 from .categories import Categorical, OneHotCategorical
+from .continuous_bernoulli import ContinuousBernoulli
 from .counts import Bernoulli, Binomial, Geometric, Poisson
 from .distribution import Distribution, ExponentialFamily, euler_constant, sum_rightmost
 from .gammas import Beta, Dirichlet, Gamma
@@ -77,12 +78,13 @@ def _infinite(name):
 
 
 for _p, _name, _qs in (
-    (Exponential, "rate", (Beta, Pareto, Uniform)),
-    (Gamma, "concentration", (Beta, Pareto, Uniform)),
-    (Gumbel, "loc", (Beta, Exponential, Gamma, Pareto, Uniform)),
-    (Laplace, "loc", (Beta, Exponential, Gamma, Pareto, Uniform)),
-    (Normal, "loc", (Beta, Exponential, Gamma, Pareto, Uniform)),
-    (Pareto, "scale", (Beta, Uniform)),
+    (ContinuousBernoulli, "probs", (Pareto,)),
+    (Exponential, "rate", (Beta, ContinuousBernoulli, Pareto, Uniform)),
+    (Gamma, "concentration", (Beta, ContinuousBernoulli, Pareto, Uniform)),
+    (Gumbel, "loc", (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)),
+    (Laplace, "loc", (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)),
+    (Normal, "loc", (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)),
+    (Pareto, "scale", (Beta, ContinuousBernoulli, Uniform)),
     (Poisson, "rate", (Bernoulli, Binomial)),
     (Beta, "concentration1", (Pareto,)),
 ):
@@ -139,6 +141,34 @@ def _bernoullis(p, q):
     ones = where(p.probs == 0, 0.0, where(q.probs == 0, math.inf, ones))
     zeros = (1 - p.probs) * (F.softplus(q.logits) - F.softplus(p.logits))
     return ones + where(p.probs == 1, 0.0, where(q.probs == 1, math.inf, zeros))
+
+
+@register_kl(Beta, ContinuousBernoulli)
+@register_kl(ContinuousBernoulli, ContinuousBernoulli)
+def _to_continuous_bernoullis(p, q):
+    """The logarithm of q's density is a straight line, so the mean of p says what its mean is."""
+    return -p.entropy() - p.mean * q.logits - (-q.probs).log1p() - q._log_norm()
+
+
+@register_kl(Uniform, ContinuousBernoulli)
+def _uniforms_to_continuous_bernoullis(p, q):
+    return where((p.high >= 1.0) | (p.low <= 0.0), math.inf, _to_continuous_bernoullis(p, q))
+
+
+@register_kl(ContinuousBernoulli, Uniform)
+def _continuous_bernoullis_to_uniforms(p, q):
+    return where((q.low >= 0.0) | (q.high <= 1.0), math.inf, (q.high - q.low).log() - p.entropy())
+
+
+@register_kl(ContinuousBernoulli, Exponential)
+def _continuous_bernoullis_to_exponentials(p, q):
+    return q.rate * p.mean - q.rate.log() - p.entropy()
+
+
+@register_kl(ContinuousBernoulli, Normal)
+def _continuous_bernoullis_to_normals(p, q):
+    spread = (p.variance + (p.mean - q.loc) ** 2) / (2.0 * q.scale**2)
+    return spread + q.scale.log() + 0.5 * math.log(2.0 * math.pi) - p.entropy()
 
 
 @register_kl(Categorical, Categorical)

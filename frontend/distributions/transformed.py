@@ -150,9 +150,11 @@ class TransformedDistribution(Distribution):
         return value if isinstance(sign, int) and sign == 1 else sign * (value - 0.5) + 0.5
 
     def cdf(self, value):
-        value = self._checked(value)
+        # Checked where it comes from: at the ends of the support there is a value too.
         for transform in reversed(self.transforms):
             value = transform.inv(value)
+        if self._validate_args:
+            self.base_dist._validate_sample(value)
         return self._in_order(self.base_dist.cdf(value))
 
     def icdf(self, value):
