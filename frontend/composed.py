@@ -7,7 +7,8 @@ import numpy as np
 from .casting import widened
 from .compiler.dtypes import bool_, dtype_of, promote
 from .compiler.ops import arithmetic, comparison, derived, indexing, scattering, spelling, view
-from .compiler.ops.table import OpError
+from .compiler.ops.kinds import number_meta
+from .compiler.ops.table import Meta, OpError
 from .compiler.shapes import normalize_axis, whole_number
 from .creation import as_tensor
 from .functions import check_added, check_scatter, clamp, index_add, matmul, operand, require_tensors
@@ -16,6 +17,7 @@ from .limits import finfo, iinfo  # noqa: F401
 from .operands import alike, factor_first, tensor_of
 from .reducing import mean, std, var
 from .runtime.eager.gate import apply_inplace
+from .runtime.state.modes import state
 from .runtime.state.tensor import Tensor, shape_of, wrap
 from .shaping import cat, expand, flatten, range_spec, reshape
 
@@ -332,7 +334,15 @@ def masked_fill_(input, mask, value):
 # --- questions about types --------------------------------------------------------------------------------------------
 def result_type(tensor1, tensor2):
     """The dtype that arithmetic on the two gives."""
-    return (as_tensor(tensor1) + tensor2).dtype if isinstance(tensor1, Tensor) else (tensor1 + tensor2).dtype
+    return arithmetic.add.infer([_kind_of(tensor1), _kind_of(tensor2)], {}, state.default_dtype).dtype
+
+
+def _kind_of(x):
+    """What of an operand its type depends on: whether it is a number, or a tensor without dimensions."""
+    if isinstance(x, (bool, int, float, complex)):
+        return number_meta(x)
+    x = as_tensor(x)
+    return Meta((1,) if x.ndim else (), x.dtype)
 
 
 def promote_types(type1, type2):

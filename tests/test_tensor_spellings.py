@@ -170,3 +170,16 @@ def test_spelling(expression):
 def test_spelling_in_torch(expression):
     torch = pytest.importorskip("torch")
     assert_same(compared(eval(expression, names(weft))), compared(eval(expression, names(torch))))
+
+
+@pytest.mark.oracle
+def test_result_types_are_pytorchs_whatever_the_shapes():
+    import torch
+
+    def types(lib):
+        kinds = [lib.float32, lib.float64, lib.bfloat16, lib.int64, lib.int32, lib.uint8, lib.bool, lib.complex64]
+        given = [True, 2, 2.5, 1j, *(lib.zeros(s, dtype=k) for k in kinds for s in ((), (3,), (2, 2)))]
+        pairs = [(x, y) for x in given for y in given]
+        return [str(lib.result_type(x, y)).removeprefix(f"{lib.__name__}.") for x, y in pairs]
+
+    assert types(weft) == types(torch)
