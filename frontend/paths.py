@@ -64,7 +64,7 @@ _TABLE = [
         "nn.modules.linear nn.modules.normalization nn.modules.padding "
         "nn.modules.pixelshuffle nn.modules.rnn nn.modules.sparse nn.modules.upsampling",
     ),
-    ("nn nn.state nn.module", "nn.modules.module"),
+    ("nn nn.state nn.module nn.every_module", "nn.modules.module"),
     ("nn nn.containers", "nn.modules.container"),
     ("nn nn.transformer", "nn.modules.transformer"),
     ("nn nn.convolution", "nn.modules.conv"),

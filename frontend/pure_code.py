@@ -20,6 +20,7 @@ from functools import partial
 import numpy as np
 
 from .array_bytes import ArrayBytes
+from .nn.hooks import EVERYWHERE
 from .nn.module import Module
 from .paths import PathModule
 from .public import is_there
@@ -216,7 +217,7 @@ class Reads(ReadsOfContainers, ReadsOfObjects):
         own, kind = vars(module), type(module)
         if hasattr(kind, "__getattr__") and kind.__getattr__ is not Module.__getattr__:
             raise Impure(f"{kind.__qualname__} has a __getattr__ of its own", code, line)
-        if own["_forward_hooks"] or own["_forward_pre_hooks"]:
+        if own["_forward_hooks"] or own["_forward_pre_hooks"] or EVERYWHERE:
             raise Impure(f"{name} has hooks", code, line)
         self._add_version(kind, code, line)
         self.attributes.append((module, "__class__", kind))

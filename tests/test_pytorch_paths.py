@@ -242,7 +242,10 @@ def test_a_misspelt_name_is_an_ordinary_error_with_a_guess():
         ("import weft.nn.quantized.dynamic", "weft.nn.quantized: PyTorch 2.13 has it, weft will not have it"),
         ("import weft.backends.xnnpack", "weft.backends.xnnpack: PyTorch 2.13 has it, weft will not have it"),
         ("import weft._higher_order_ops.scan", "weft._higher_order_ops: PyTorch 2.13 has it, weft will not have it"),
-        ("from weft.nn.modules.module import register_module_forward_hook", "PyTorch 2.13 has it, weft does not"),
+        (
+            "from weft.nn.modules.module import register_module_buffer_registration_hook",
+            "PyTorch 2.13 has it, weft does not",
+        ),
         ("from weft import onnx", "weft.onnx: PyTorch 2.13 has it"),
         ("import weft.onnx.errors", "weft.onnx: PyTorch 2.13 has it"),
     ],

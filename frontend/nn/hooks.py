@@ -6,7 +6,8 @@
     full backward hook        (module, grad_input, grad_output) -> None, or what takes the place of grad_input
 
 All are kept in the module's two tables `_forward_pre_hooks` and `_forward_hooks`, so that a module without hooks is
-called at no cost: a hook with options is a `Hook` there, and backward hooks are one `AroundBackward` in each.
+called at no cost: a hook with options is a `Hook` there, and backward hooks are one `AroundBackward` in each. Those of
+all modules are in the tables of `EVERYWHERE` (every_module.py).
 """
 
 import warnings
@@ -26,14 +27,27 @@ class Hook:
     always_call: bool = False
 
 
+class _Everywhere:
+    """The hooks of all modules, by numbers."""
+
+    def __init__(self):
+        self.before_forward, self.after_forward, self.before_backward, self.after_backward = {}, {}, {}, {}
+
+    def __bool__(self):
+        return any(vars(self).values())
+
+
+EVERYWHERE = _Everywhere()
+
+
 def with_options(function, with_kwargs, always_call=False):
     return Hook(function, with_kwargs, always_call) if with_kwargs or always_call else function
 
 
 def call(module, args, kwargs):
     """module.forward(*args, **kwargs) with all hooks."""
-    around = None
-    for hook in tuple(module._forward_pre_hooks.values()):
+    around = AroundBackward() if EVERYWHERE.before_backward or EVERYWHERE.after_backward else None
+    for hook in (*EVERYWHERE.before_forward.values(), *module._forward_pre_hooks.values()):
         if isinstance(hook, AroundBackward):
             around = hook
         else:
@@ -43,16 +57,20 @@ def call(module, args, kwargs):
         if around is not None:
             around, args = around.enter(module, args)
         result = module.forward(*args, **kwargs)
-        for hook in tuple(module._forward_hooks.values()):
+        for hook in _after_forward(module):
             called.append(hook)
             changed = _after(module, hook, args, kwargs, result)
             result = result if changed is None else changed
         return result if around is None else around.leave(result)
     except Exception:
-        for hook in tuple(module._forward_hooks.values()):
+        for hook in _after_forward(module):
             if isinstance(hook, Hook) and hook.always_call and not any(hook is one for one in called):
                 _after_exception(module, hook, args, kwargs)
         raise
+
+
+def _after_forward(module):
+    return (*EVERYWHERE.after_forward.values(), *module._forward_hooks.values())
 
 
 def _before(module, hook, args, kwargs):
@@ -94,9 +112,11 @@ class AroundBackward:
 
     def enter(self, module, args):
         """(what to ask to leave, args that tell when their gradients are there)."""
-        if not self.before and not self.after:
+        before = (*EVERYWHERE.before_backward.values(), *self.before.values())
+        after = (*EVERYWHERE.after_backward.values(), *self.after.values())
+        if not before and not after:
             return None, args
-        call = _Call(module, tuple(self.before.values()), tuple(self.after.values()))
+        call = _Call(module, before, after)
         return call, call.enter(args)
 
 
