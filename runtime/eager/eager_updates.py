@@ -3,8 +3,8 @@
 from ...compiler.translate.kinds import I64, Bool, List, Object, Tuple
 from ...compiler.translate.language import METHOD, cast, keep, native, require
 from ..code.native_kinds import TensorObject, as_long, new_long
+from ..state.readers import readers
 from ..state.storage import Storage
-from ..state.tensor import readers
 from .eager_computing import put_number, run_step
 from .eager_matching import fits
 from .eager_nodes import new_storage

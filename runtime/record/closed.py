@@ -18,7 +18,8 @@ from ..state.afterwards import counted
 from ..state.aligned import owner_of
 from ..state.exposure import LentSince
 from ..state.modes import state
-from ..state.tensor import register_reader, storage_of, tensor_of
+from ..state.readers import register_reader
+from ..state.tensor import storage_of, tensor_of
 from . import closed_again, frame_autograd, frame_leaves
 from .closed_nodes import check_unchanged, made_for, values_of_gradients, values_of_steps
 from .interim import Interim, with_numbers
@@ -403,7 +404,10 @@ class CallNode(BaseNode):
 
     def _reads(self, tensor):
         owner = owner_of(tensor._data)
-        return any(owner_of(array) == owner for array in self.frame.arrays.values())
+        return any(owner_of(array) == owner for array in self.arrays_read())
+
+    def arrays_read(self):
+        return self.frame.arrays.values()
 
     def use_nodes(self, tensor):
         """The tensor leaves the compiled call and gets the node eager mode would have given it."""

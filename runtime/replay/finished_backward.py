@@ -124,7 +124,7 @@ def require_first_kept(call: CallObject):
 @native()
 def is_unchanged(words: Words, call: CallObject) -> Bool:
     versions = cast(Tuple, call.versions)
-    same = True
+    same = call.lent is None
     for k in range(len(words.watched)):
         same = same and has_version(cast(TensorObject, words.watched[k]), cast(Tuple, versions[0])[k])
     inputs = cast(Tuple, call.inputs)

@@ -39,15 +39,15 @@ from ..eager.eager_words import (
     set_tuple_item,
     weak_target,
 )
+from ..state.readers import readers
 from ..state.storage import SHARERS_CHECKED, Storage
-from ..state.tensor import readers
 from . import native as objects
 from .object_layout import layout_of_objects, places_of
 from .usual_calls import NO_EDGES, ReplayedCall
 
 CALL_FIELDS = (
     "outside", "inputs", "arrays", "outputs", "numbers", "versions", "kept", "sequence", "freed", "frame", "node",
-    "late", "again", "edges", "n_derived",
+    "late", "again", "edges", "n_derived", "lent",
 )  # fmt: skip
 CallObject = ObjectKind("FinishedCall", ReplayedCall, {name: (f"call_{name}", Object) for name in CALL_FIELDS})
 
@@ -117,6 +117,7 @@ def make(words: Words) -> Object:
     call.node = None
     call.late = None
     call.again = None
+    call.lent = None
     call.n_derived = words.zero
     return call
 

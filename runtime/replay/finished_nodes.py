@@ -1,4 +1,4 @@
-"""The node of a finished usual call, made in native code, as `LateNode` of usual_calls.py is in Python; of the subset
+"""The node of a finished usual call, made in native code, as `LateNode` of usual_late.py is in Python; of the subset
 (docs/native.md)."""
 
 from weakref import ref
@@ -12,7 +12,8 @@ from ..eager.node import AccumulateGrad
 from .finished_backward import leaf_of
 from .finished_calls import CallObject
 from .finished_words import Words
-from .usual_calls import LateNode, ReplayedCall
+from .usual_calls import ReplayedCall
+from .usual_late import LateNode
 
 LATE_FIELDS = (
     "edges", "sequence", "hooks", "pre_hooks", "retained", "call", "stands_for", "n_outputs", "summed",

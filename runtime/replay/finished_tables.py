@@ -17,7 +17,7 @@ from . import native as objects
 from .finished_calls import NativeEnd, layout_of_calls
 from .finished_words import Count, Gradient, Number, Source, Words
 from .object_layout import layout_of_objects, places_of
-from .usual_calls import LateNode, run_in_sweep
+from .usual_late import LateNode, run_in_sweep
 from .usual_outside import KNOWN
 
 

@@ -26,8 +26,9 @@ from ..state.aligned import Memory
 from ..state.marks import asked_classes, told_of_calls
 from ..state.marks import calls as own_calls
 from ..state.modes import frame_hidden, state
+from ..state.readers import readers
 from ..state.storage import Storage
-from ..state.tensor import Tensor, readers
+from ..state.tensor import Tensor
 from . import native_words
 from .native_layout import NotFound, find_layout, wrapper_base
 from .native_records import (

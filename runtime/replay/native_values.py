@@ -29,7 +29,8 @@ from ..eager.eager_words import Words as EagerWords
 from ..eager.rebase import set_apart
 from ..state import marks, tensor
 from ..state.modes import state
-from ..state.tensor import Tensor, readers
+from ..state.readers import readers
+from ..state.tensor import Tensor
 from . import native_layout
 from .native import new_method, new_wrapper
 from .native_keys import layout_with_keys

@@ -1,7 +1,6 @@
 """What stands for a finished usual call in those of its results that have a history.
 
-    ReplayedCall   a backward may still come: what its program reads is kept
-    LateNode       the node of such a call where results are used further
+    ReplayedCall   a backward may still come: what its program reads is kept; its node is in usual_late.py
 
 (Where the call's own backward has freed what they were computed from, it is an EndedCall: usual_ended.py.)
 
@@ -11,21 +10,25 @@ would have left, which knows all answers.
 """
 
 import weakref
+from contextlib import contextmanager
 from operator import itemgetter
 
 from ..eager.engine import Sweep
-from ..eager.node import BaseNode, edge_of, next_sequence
+from ..eager.node import edge_of, next_sequence
 from ..record.closed import CallNode, contiguous
 from ..record.closed_again import are_watched, wanted_edges
 from ..record.frame import Frame
 from ..state.afterwards import counted
 from ..state.aligned import owner_of
+from ..state.exposure import LentSince
 from ..state.modes import state, watching
+from ..state.readers import register_reader
 from ..state.storage import Storage
-from ..state.tensor import register_reader, tensor_of
+from ..state.tensor import tensor_of
 from ..state.turns import making_late
 from .usual_cotangents import accumulate, as_tensors, cotangent_of, has_no_hooks
 from .usual_gradients import free_first, gradients_again, may_be_too_late
+from .usual_late import LateNode, node_of
 from .usual_outside import KNOWN
 
 NO_EDGES = {}  # of calls whose inputs have no history: nobody changes it
@@ -38,20 +41,21 @@ class ReplayedCall:
     backward may come: of some results there was one, or another call has freed them. arrays: the memory of `inputs`,
     then what was computed before values were read. late: a weak reference to its node before that. again: (call,
     cotangents, numbers of the gradients) if it has differentiated another one; n_derived: how many have differentiated
-    this one, or one of those that have. inputs: None where a tensor was let go of, since all was freed."""
+    this one, or one of those that have. inputs: None where a tensor was let go of, since all was freed. lent: what
+    NumPy arrays show since of what it reads, None if there is nothing."""
 
     closed = True
 
     __slots__ = (
         "outside", "inputs", "arrays", "outputs", "numbers", "versions", "kept", "sequence", "freed", "frame", "node",
-        "late", "again", "edges", "n_derived", "__weakref__",
+        "late", "again", "edges", "n_derived", "lent", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, outside, tensors, made=()):
         """Of a call whose program is about to run, and whose values are these tensors. made: number -> the array of
         what was computed before values were read in the middle."""
         self.outside, self.frame, self.node, self.freed, self.again = outside, None, None, False, None
-        self.late, self.n_derived = None, 0
+        self.late, self.n_derived, self.lent = None, 0, None
         self.inputs = tuple([tensors[vid] for vid in outside.inside])
         self.arrays = (*[tensor._data for tensor in self.inputs], *[made[vid] for vid in outside.computed])
         self.kept = tuple([_storage(tensors[vid]) for vid in outside.kept])
@@ -71,9 +75,32 @@ class ReplayedCall:
         of_tensors = [tuple([t._version for t in tensors]) for tensors in (watched, inputs)]
         return *of_tensors, tuple([s.version for s in self.kept])
 
+    def _is_unchanged(self):
+        """Whether what a backward reads is as it was, and cannot be otherwise without a version."""
+        return self.lent is None and self._versions() == self.versions
+
+    def may_look(self, create_graph):
+        """Whether NumPy arrays show what a backward reads, as it was: then it may be done `as_not_lent`."""
+        return self.lent is not None and not create_graph and not self.lent.is_written()
+
+    @contextmanager
+    def as_not_lent(self):
+        """A block that is a backward: what NumPy arrays show of what it reads has been looked at, and is as it was."""
+        lent, self.lent = self.lent, None
+        try:
+            yield
+        finally:
+            if self.frame is not None:
+                self.node.lent.join(lent)
+            elif not self._is_done():
+                self.lent = lent
+
     # --- one backward of all results --------------------------------------------------------------------------------
     def backward_outside(self, outputs, cotangents, retain_graph, create_graph, inputs):
         """Whether backward() of these results has been done, by the program alone."""
+        if self.may_look(create_graph):
+            with self.as_not_lent():
+                return self.backward_outside(outputs, cotangents, retain_graph, create_graph, inputs)
         native = self.outside.native_of(outputs)
         if native is not None and self.edges:
             return inputs is None and not create_graph and self._begin(native, outputs, cotangents, retain_graph)
@@ -104,6 +131,9 @@ class ReplayedCall:
 
     def gradients_outside(self, outputs, cotangents, inputs, retain_graph, create_graph):
         """What autograd.grad gives, if these inputs are all leaves that the results depend on; else None."""
+        if self.may_look(create_graph):
+            with self.as_not_lent():
+                return self.gradients_outside(outputs, cotangents, inputs, retain_graph, create_graph)
         leaves = [self.outside.leaf(self, k) for k in range(len(self.outside.reached))]
         places = {id(leaf): k for k, leaf in enumerate(leaves)}
         asked = {id(x) for x in inputs}
@@ -159,7 +189,7 @@ class ReplayedCall:
         present = self.outside.needed.differentiable
         if self.frame is not None or self._is_done() or may_be_too_late(self) or len(outputs) > len(present):
             return None
-        if self.edges or not all(map(has_no_hooks, leaves)) or self._versions() != self.versions:
+        if self.edges or not all(map(has_no_hooks, leaves)) or not self._is_unchanged():
             return None
         if any(t._frame is not self or t._node is not None for t in outputs):
             return None
@@ -192,7 +222,7 @@ class ReplayedCall:
             return
         if self.again is not None:
             free_first(self)
-        self.freed, self.outputs, self.arrays, self.again = after, (), (), None
+        self.freed, self.outputs, self.arrays, self.again, self.lent = after, (), (), None, None
         if after is True or len(after) == len(self.outside.needed.differentiable):
             # Of all that differs from call to call results keep leaves alive, as in eager mode.
             kept = {place for k, place in self.outside.inner if k not in self.edges}
@@ -232,7 +262,7 @@ class ReplayedCall:
             found = native.cotangents(self, arrays)
             if found is not None:
                 return found
-        if self._versions() != self.versions:
+        if not self._is_unchanged():
             return None
         if create_graph:
             return None if are_watched(node.edges) else gradients_again(self, list(cotangents), wanted_edges(node))
@@ -243,7 +273,7 @@ class ReplayedCall:
         given = {vid: c for vid, c in zip(self.outside.needed.differentiable, cotangents) if c is not None}
         present = tuple(given)
         after = self.outside.after(present, self.freed)
-        if after is None and not (retain_graph and self.freed is False) or self._versions() != self.versions:
+        if after is None and not (retain_graph and self.freed is False) or not self._is_unchanged():
             return None
         if self.again is not None and type(after) is frozenset and not retain_graph:
             return None  # what that frees of the other one is known of all results
@@ -298,15 +328,19 @@ class ReplayedCall:
 
     def before_lending(self, tensor):
         if self._reads(tensor):
-            self.closed_node().before_lending(tensor)
+            self.lent = self.lent or LentSince()
+            if not self.lent.add(tensor._data):
+                self.closed_node().before_lending(tensor)
 
     def _reads(self, tensor):
         """Whether a backward may come, of which no CallNode knows yet, that reads memory of the tensor's."""
-        if self._is_done() or self.frame is not None:
-            return False
         owner = owner_of(tensor._data)
-        arrays = (*self.arrays, *self.outputs, *self.outside.expectation.arrays)
-        return any(owner_of(array) == owner for array in arrays)
+        return any(owner_of(array) == owner for array in self.arrays_read())
+
+    def arrays_read(self):
+        if self._is_done() or self.frame is not None:
+            return ()
+        return (*self.arrays, *self.outputs, *self.outside.expectation.arrays)
 
     # --- everything else ----------------------------------------------------------------------------------------------
     def _frame_of(self, tensor):
@@ -366,6 +400,8 @@ class ReplayedCall:
         hooks = node.hooks, node.pre_hooks, node.retained
         CallNode.__init__(node, frame, outside.needed)
         node.hooks, node.pre_hooks, node.retained = hooks
+        if self.lent is not None:
+            node.lent, self.lent = self.lent, None
         frame.tensors, frame.saved, frame.graph_node, node.sequence = [], [], weakref.ref(node), self.sequence
         for vid, version in zip(outside.kept, kept):
             node.kept[vid].version = version
@@ -374,7 +410,7 @@ class ReplayedCall:
             saved.version = versions[id(saved.tensor)]
         if self.again is not None:
             first, *gradients = self.again
-            node.again = _node_of(first), *gradients
+            node.again = node_of(first), *gradients
         if not self._is_done():
             node.freed_steps = set(self.freed or ())
         else:
@@ -400,78 +436,6 @@ class ReplayedCall:
     @counted
     def leave(self, tensor):
         self._frame_of(tensor).leave(tensor)
-
-
-class LateNode(CallNode):
-    """The node of a ReplayedCall whose Frame nobody has needed yet: what it has not got makes that Frame, and from then
-    on it is like any CallNode. call: None from then on."""
-
-    __slots__ = ("call",)
-
-    def __init__(self, call):
-        outside = call.outside
-        BaseNode.__init__(self, tuple([outside.edge(call, k) for k in range(len(outside.reached))]))
-        self.call, self.sequence, self.stands_for = call, call.sequence, None
-        self.n_outputs, self.summed = len(outside.needed.differentiable), outside.summed
-
-    def __getattr__(self, name):
-        call = self.call
-        if call is not None:
-            call.closed_node()
-        return object.__getattribute__(self, name)  # there may have been another thread that has made it by now
-
-    def run_all(self, cotangents, create_graph, retain_graph, sums=None):
-        found = None
-        if self.call is not None and not sums:
-            self.present = self.call.present(cotangents)
-            found = self.call.cotangents_of_leaves(self, cotangents, create_graph, retain_graph)
-        return super().run_all(cotangents, create_graph, retain_graph, sums) if found is None else found
-
-    def release(self):
-        if self.call is None:
-            super().release()
-        else:
-            self.call.free_from(self.present)
-
-    @property
-    def family(self):
-        if self.call is None:
-            return super().family
-        return self.call.family
-
-    def meets_relatives(self):
-        """What `_meets_relatives` tells, without the Frame."""
-        if self.call.again is None or self.call.is_alone():
-            return False
-        return _node_of(self.call.again[0]).stands_for is not None or state.sweep.has_relatives(self)
-
-
-def run_in_sweep(node, cotangents, retain_graph):
-    """What a node gives its edges for these in a simple backward pass; None if the engine has to run it."""
-    call = node.call
-    if call is None or node.hooks or node.pre_hooks or node.retained or node.stands_for is not None:
-        return None
-    for k in node.summed:
-        # The call goes on adding to what has arrived there.
-        if node.edges[k][0] in state.sweep.pending:
-            return None
-    native = call.outside.native
-    if native is not None and state.frame is None and not watching:
-        found = native.in_sweep(call, cotangents, retain_graph)
-        if found is not None:
-            return found
-    found = call.cotangents_of_leaves(node, cotangents, False, retain_graph)
-    if found is not None and not retain_graph:
-        if node.n_outputs == 1:
-            call.free()
-        else:
-            call.free_from(call.present(cotangents))
-    return found
-
-
-def _node_of(call):
-    """Of a call that another one has differentiated."""
-    return call.graph_node() if isinstance(call, ReplayedCall) else call
 
 
 def _storage(tensor):

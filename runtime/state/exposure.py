@@ -106,6 +106,10 @@ class LentSince:
                 self.copies[place] = array, copied(array)
         return True
 
+    def join(self, other):
+        """Know what another one knows, of what is in both the earlier."""
+        self.copies = {**self.copies, **other.copies}
+
     def is_written(self):
         return any(not are_same(array, copy) for array, copy in self.copies.values())
 

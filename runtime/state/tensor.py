@@ -10,17 +10,16 @@ r"""The Tensor: an array, and how it came about.
 Only state and what the runtime needs is here; methods users call are attached by the frontend.
 """
 
-import weakref
-
 import numpy as np
 
 from ...compiler import dtypes
 from ...compiler.ops.table import OpError
 from .elsewhere import apply_in_call, is_elsewhere, is_sample, samples_at_work
 from .modes import inferring, state
+from .readers import readers_of
 from .said import warn
 from .size import Size
-from .storage import SHARERS_CHECKED, InferenceStorage, Storage, is_apart
+from .storage import InferenceStorage, Storage, is_apart
 
 _new, _new_tuple, _ndarray = object.__new__, tuple.__new__, np.ndarray
 
@@ -48,17 +47,6 @@ class Watch(LentMemory):
 
 def is_inference(tensor):
     return tensor._storage.__class__ is InferenceStorage
-
-
-# Weak references to finished calls that will read memory. One list for ever: native code appends to it too.
-readers = []
-
-
-def register_reader(call):
-    """call.before_silent_change(tensor) and call.before_lending(tensor) are called where tell_readers is."""
-    if len(readers) & SHARERS_CHECKED == SHARERS_CHECKED:
-        readers[:] = filter(weakref.ref.__call__, readers)  # in C: no other thread registers one meanwhile
-    readers.append(weakref.ref(call))
 
 
 class TensorType(type):
@@ -210,9 +198,8 @@ class Tensor(metaclass=TensorType):
     def tell_readers(self, is_lent=False):
         """Before a change that is no new version for all who see the memory, and before NumPy shows it (is_lent)."""
         if self._data is not None and (is_lent or self._storage is not None and self._storage.changes is not None):
-            for reader in [reference() for reference in readers]:
-                if reader is not None:
-                    (reader.before_lending if is_lent else reader.before_silent_change)(self)
+            for reader in readers_of(self._data):
+                (reader.before_lending if is_lent else reader.before_silent_change)(self)
 
     def silent_changes(self):
         """How often the memory was changed in place since it is known to have several versions, one of which counts
