@@ -163,6 +163,8 @@ def _head(name, recordings, seconds_of_a_read, function, takes_new_sizes):
         head = f"{'yes, in parts' if is_replayed else 'no'}: {len(found)} break(s)"
     elif not recordings:
         head = "not called yet"
+    elif is_replayed and 2 * sum(sum(r.departures.values()) for r in recordings) > sum(r.calls for r in recordings):
+        head = "no: most calls leave it on the way, as said below"
     elif is_replayed or takes_new_sizes:
         head = "yes"
     elif n_replayed:

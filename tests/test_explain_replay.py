@@ -1,5 +1,7 @@
 """explain() says of every signature whether its calls are replayed, and if not, why and at which line."""
 
+import itertools
+
 import pytest
 
 import weft
@@ -204,3 +206,18 @@ def test_the_version_of_a_view_is_read_in_a_replayed_call():
         expected, wanted = step(weft.ones(3))
         assert versions == wanted and weft.equal(found, expected)
     assert f.recordings[0].n_followed <= 4 and f.recordings[0].replays, f.explain()
+
+
+def test_calls_of_which_most_leave_what_is_replayed():
+    def step(x):
+        y = x * W
+        if next(count) > 4:
+            y.grad = weft.ones(3)
+        return y.detach()
+
+    f, count = weft.compile(step), itertools.count()
+    for _ in range(20):
+        f(weft.ones(3))
+    text = f.explain()
+    assert "fast path: no: most calls leave it on the way" in text, text
+    assert "the .grad of a value that the call has computed is set (detach came there)" in text, text
