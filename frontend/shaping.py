@@ -377,6 +377,11 @@ def range_spec(x, axis, start, length):
 
 
 def chunk(input, chunks, dim=0):
+    is_recorded = input.__class__ is Tensor and input._requires_grad
+    return (_recorded_chunk if is_recorded else _chunk)(input, chunks, dim)
+
+
+def _chunk(input, chunks, dim):
     if input.__class__ is not Tensor:
         tensor_of("chunk", input)
     shape = shape_of(input)
@@ -388,6 +393,9 @@ def chunk(input, chunks, dim=0):
     if size == 0:
         return split(input, [0] * chunks, dim)
     return split(input, -(-size // chunks), dim)
+
+
+_recorded_chunk = answering(_chunk)
 
 
 def unbind(input, dim=0):
