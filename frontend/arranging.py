@@ -296,7 +296,8 @@ def unfold(input, dimension, size, step):
 
 
 def _no_windows(input, axis, count):
-    return input.new_zeros((*input.shape[:axis], count, *input.shape[axis + 1 :], 0))
+    rest = tuple(n for d, n in enumerate(input.shape) if d != axis)
+    return reshape(narrow(input, axis, 0, 0), (*rest[:axis], count, *rest[axis:], 0))
 
 
 def as_strided(input, size, stride, storage_offset=None):

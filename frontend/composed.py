@@ -233,7 +233,7 @@ def _scattered(name, input, dim, index, src, reduce):
         raise RuntimeError(f"{name}: reduce argument must be either add or multiply, got {reduce!r}")
     if not isinstance(src, Tensor):
         src = expand(input.new_full((), src), index.shape)
-    check_scatter(name, input, index, src)
+    index, src = check_scatter(name, input, index, src)
     if input.ndim == 0:
         return 0, reshape(index, -1), reshape(src, -1)
     if src.shape != index.shape:
@@ -268,7 +268,7 @@ def meshgrid(*tensors, indexing="ij"):
 
 # --- in place ---------------------------------------------------------------------------------------------------------
 def scatter_add_(input, dim, index, src):
-    check_scatter("scatter_add_", input, index, src)
+    index, src = check_scatter("scatter_add_", input, index, src)
     axis = normalize_axis("scatter_add_", dim, input.ndim)
     shape = shape_of(index)
     if shape_of(src) != shape:

@@ -100,7 +100,7 @@ def _rounded_quotient(input, other, rounding_mode):
         left = division.fmod(input, other)
         whole = to_dtype(input, left.dtype) if isinstance(input, Tensor) else int(input)
         return division.floor_divide(arithmetic.sub(whole, left), other)
-    return arithmetic.trunc(arithmetic.div(input, other))
+    return division.truncated_quotient(input, other)
 
 
 def clone(input, *, memory_format=None):
@@ -319,22 +319,31 @@ def gather(input, dim, index, *, sparse_grad=False):
     return indexing.gather(input, index, axis=normalize_axis("gather", dim, input.ndim))
 
 
+def of_vector(input, index, src):
+    """(index, src) of a scatter into input: of a vector's, those without dimensions have one, as in PyTorch."""
+    if len(shape_of(input)) != 1:
+        return index, src
+    return tuple(reshape(x, 1) if x.ndim == 0 else x for x in (index, src))
+
+
 def check_scatter(name, input, index, src):
-    """OpError unless the three tensors of a scatter fit in type and dimensions."""
+    """The same. OpError unless the three tensors fit in type and dimensions."""
     if input.dtype is not src.dtype:
         raise OpError(
             f"{name}(): Expected self.dtype to be equal to src.dtype, got {input.dtype.name}, {src.dtype.name}"
         )
     n_dimensions = len(shape_of(input))
+    index, src = of_vector(input, index, src)
     if n_dimensions and len(shape_of(index)) != n_dimensions and index.numel():
         raise OpError(
             f"{name}(): Index tensor must have the same number of dimensions as self tensor, got {index.shape} and "
             f"{input.shape}"
         )
+    return index, src
 
 
 def scatter_add(input, dim, index, src):
-    check_scatter("scatter_add", input, index, src)
+    index, src = check_scatter("scatter_add", input, index, src)
     if src.shape != index.shape and src.ndim == index.ndim:
         # Only the corner of src that the index has is added.
         src = src[tuple(slice(d) for d in index.shape)]

@@ -10,7 +10,7 @@ from .compiler.ops.table import OpError, OutOfRange
 from .compiler.shapes import broadcast_shapes, normalize_axis
 from .composed import diagonal, select
 from .creation import arange, full_like, zeros
-from .functions import check_slices, gather, masked_fill, nonzero, to_dtype, where
+from .functions import check_slices, gather, masked_fill, nonzero, of_vector, to_dtype, where
 from .indexing import as_value, getitem, positions_of, setitem
 from .runtime.state.modes import array_that_sizes
 from .runtime.state.tensor import Tensor, shape_of, tensor_of
@@ -283,6 +283,7 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
         return reshape(scatter_reduce(*parts, reduce, include_self=include_self), ())
     if not index.numel():
         return view.clone(input)
+    index, src = of_vector(input, index, src)
     src = src[tuple(slice(d) for d in index.shape)]
     base = input if include_self else _cleared(input, axis, index, reduce)
     if reduce == "sum":

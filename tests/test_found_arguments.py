@@ -40,6 +40,21 @@ def agree(call):
 
 
 VALUES = {
+    "an index without dimensions": lambda m: m.zeros(3).scatter(0, m.tensor(1), m.tensor(2.0)),
+    "a number at such an index": lambda m: m.zeros(3).scatter_(0, m.tensor(1), 2.0),
+    "more at such an index": lambda m: m.ones(3).scatter_add_(0, m.tensor(1), m.tensor(2.0)),
+    "extremes at such an index": lambda m: m.ones(3).scatter_reduce(0, m.tensor(1), m.tensor(2.0), "amax"),
+    "a bias for all": lambda m: m.nn.functional.linear(m.ones(2, 3), m.ones(4, 3), m.full((1,), 0.5)),
+    "a number as a bias": lambda m: derived(
+        m, lambda x, b: m.nn.functional.linear(x, x * 2, b), [[1.0, 2.0], [3.0, 4.0]], 0.5
+    ),
+    "windows without elements": lambda m: derived(m, lambda x: x.unfold(0, 0, 1), [1.0, 2.0]),
+    "quotients by zero, cut": lambda m: derived(
+        m, lambda x, y: m.div(x, y, rounding_mode="trunc"), [0.0, 3.0, float("nan"), -5.0], [0.0, 0.0, 1.0, 2.0]
+    ),
+    "signs of what is no number": lambda m: derived(
+        m, m.copysign, [0.0, float("nan"), -2.0, float("inf")], [-1.0, 1.0, -1.0, 1.0]
+    ),
     "addr of integers": lambda m: m.addr(
         m.tensor([[4, 7]]), m.tensor([1.5]), m.tensor([2.5, 1.0]), beta=0.5, alpha=0.25
     ),

@@ -6,7 +6,7 @@ from ..dtypes import bool_
 from ..later import later
 from . import samples
 from .arithmetic import div, mul, neg, trunc
-from .kinds import elementwise, integers_only, no_bool
+from .kinds import alias, elementwise, integers_only, no_bool
 from .source import zeros_like
 from .table import Spelling
 
@@ -152,6 +152,16 @@ floor_divide = elementwise(
     cost="function",
     doc="input / other, rounded down.",
     spelling=Spelling(operands=2, numbers="both"),
+)
+# The quotient may have no derivative where this one's is 0: by 0, say.
+truncated_quotient = alias(
+    "truncated_quotient",
+    lambda x, y: trunc(div(x, y)),
+    vjp=(lambda g, out, x, y: zeros_like(g), lambda g, out, x, y: zeros_like(g)),
+    samples=samples.binary(right_low=0.6, right_high=2.0),
+    oracle=lambda torch, x, y: torch.div(x, y, rounding_mode="trunc"),
+    node_name="DivBackward1",
+    doc="input / other, rounded towards zero.",
 )
 integer_pow = elementwise(
     "integer_pow",

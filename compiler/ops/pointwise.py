@@ -39,7 +39,7 @@ copysign = alias(
     "copysign",
     lambda x, y: _turned(x, x, y),
     vjp=(
-        lambda g, out, x, y: where(eq(x, 0.0), 0.0, _turned(g, x, y)),
+        lambda g, out, x, y: where(eq(x, 0.0), 0.0, mul(g, div(out, x))),  # NaN of NaN and infinities, as PyTorch's is
         lambda g, out, x, y: zeros_like(out),
     ),
     samples=samples.binary(0.25, 2.0, -2.0, -0.5, number=False),

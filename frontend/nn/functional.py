@@ -38,7 +38,7 @@ from ..reductions import renorm
 from ..runtime.state import random
 from ..runtime.state.modes import no_grad, state
 from ..runtime.state.said import warn
-from ..runtime.state.tensor import Tensor
+from ..runtime.state.tensor import Tensor, shape_of
 from ..shaping import expand
 from .loss_functions import (
     binary_cross_entropy,
@@ -247,9 +247,9 @@ def linear(input, weight, bias=None, *, out=None):
         # Products of integers, as NumPy computes them.
         product = contraction.matmul(input, contraction.swap_last(weight))
         return product if bias is None else product + bias
-    if bias is None:
-        return contraction.linear(input, weight)
-    return contraction.linear(input, weight, bias)
+    if bias is not None and shape_of(bias) != weight.shape[:1] and bias.numel() == 1:
+        bias = bias.expand(weight.shape[0])
+    return contraction.linear(input, weight) if bias is None else contraction.linear(input, weight, bias)
 
 
 _sparse_embedding = later("sparse.lookups:embedding")
