@@ -41,7 +41,6 @@ NETWORKX = {"frontend/visualize/layout.py": "places the nodes of a drawing"}
 CTYPES = {
     "frontend/visualize/roof.py": "calls what it has compiled to measure the machine",
     "runtime/replay/eager_python.py": "fills in the words that a native function reads",
-    "runtime/code/blas_threads.py": "tells NumPy's linear algebra how many threads to take",
     "runtime/code/cuda.py": "calls NVIDIA's driver",
     "runtime/replay/eager_facts.py": "asks NumPy where its functions are",
     "runtime/replay/eager_native.py": "fills in the words that native code of eager mode reads",

@@ -11,8 +11,7 @@ Long programs run without the interpreter lock (compiler/emit/unlocked.py, large
 Python code here runs: workers finish what they were taken for before they leave, and the caller needs neither them nor
 their memory.
 
-Only Linux on x86-64 has workers; elsewhere there is one thread, and set_num_threads changes no more than how many
-NumPy's linear algebra takes (blas_threads.py).
+Only Linux on x86-64 has workers; elsewhere there is one thread, and set_num_threads changes nothing.
 """
 
 import os
@@ -20,7 +19,6 @@ import os
 from ...compiler.conventions import MAX_WORKERS
 from ...compiler.later import later
 from . import jit
-from .blas_threads import set_blas_threads
 from .cpus import requested, wanted
 
 _new_pool = later("runtime.code.workers:new_pool")
@@ -35,10 +33,11 @@ def get_num_threads():
 
 
 def set_num_threads(n):
-    """Use at most n threads in compiled programs, and in NumPy's linear algebra: 1 keeps everything in the calling
-    thread.
+    """Use at most n threads in compiled programs: 1 keeps everything in the calling thread.
 
     Results have the same bits for every n. No more workers are started than there are CPUs the process may run on.
+    NumPy's linear algebra, which eager decompositions are computed with, is told by OPENBLAS_NUM_THREADS how many it
+    may take: its bits depend on that.
     Raises RuntimeError unless n is positive, TypeError unless it is an integer.
     """
     if not isinstance(n, int) or isinstance(n, bool):
@@ -47,7 +46,6 @@ def set_num_threads(n):
         raise RuntimeError(f"set_num_threads: expects a positive integer, got {n}")
     # The pool's code need not be loaded, or compiled, to set a number: that comes with the first program.
     requested[:] = [n]
-    set_blas_threads(n)
     if _pools:
         _pools[0].set_threads(n)
 
