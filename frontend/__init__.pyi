@@ -2466,7 +2466,7 @@ def set_num_interop_threads(n: Any) -> None:
     'Kept for get_num_interop_threads: operations run one after the other.'
     ...
 def set_num_threads(n: Any) -> None:
-    "Use at most n threads in compiled programs, and in NumPy's linear algebra: 1 keeps everything in the calling thread."
+    'Use at most n threads in compiled programs: 1 keeps everything in the calling thread.'
     ...
 def set_printoptions(precision: Any = ..., threshold: Any = ..., edgeitems: Any = ..., linewidth: Any = ..., profile: Any = ..., sci_mode: Any = ...) -> None:
     'Change how tensors are printed. Options that are not given stay, but `sci_mode` returns to automatic (None).'

@@ -313,11 +313,13 @@ def _size(self, dim=None):
 
 def _layout(self):
     """(strides in elements, whether elements are in order)."""
-    if self._data is None and self._frame is not None and self._frame is state.frame:
+    if self._data is not None:
+        return layout_of_array(self._data)  # no change of what is there, which a call may not have made yet, moves it
+    if self._frame is not None and self._frame is state.frame:
         from .runtime.record.frame_views import layout_of
 
         return layout_of(self)
-    if self._data is None and is_elsewhere(self):
+    if is_elsewhere(self):
         return self._meta.strides, self._meta.is_contiguous
     return layout_of_array(self.array)
 

@@ -14,6 +14,7 @@ import time
 import pytest
 
 import weft
+from weft.runtime.state import turns
 
 N_THREADS, N_CALLS = 3, 400
 
@@ -190,6 +191,16 @@ def test_eager_calls_wait_for_nobody():
     go_on.set()
     waiting.join()
     assert counted == [[1.0, 1.0]]
+
+
+def test_a_turn_whose_block_an_exception_has_ended_between_two_lines_is_free():
+    """As a signal handler's may. Other threads waited, and went on without from then on."""
+    block = turns.following()
+    block.__enter__()
+    assert turns._turn.mine() is block
+    del block
+    found, wanted = all_added_up(lets_others_go)
+    assert turns._turn.holder() is None and found == wanted
 
 
 def test_a_fork_inside_of_a_recorded_call():

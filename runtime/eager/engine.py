@@ -14,7 +14,7 @@ import numpy as np
 from ...compiler.ops.arithmetic import add
 from ..state.modes import state, watch_again, watching
 from ..state.tensor import Tensor, tensor_of
-from ..state.turns import adding_alone
+from ..state.turns import following, is_adding, one_adds
 from .anomaly import run_checked
 from .cotangent_shapes import in_shape_of
 from .deep import elsewhere, is_too_deep
@@ -465,7 +465,7 @@ def accumulate(node, cotangents, create_graph):
         state.frame.changed_gradients.append(((leaf,), (leaf._grad,)))
         _add_to_gradient(leaf, cotangents, create_graph)
     elif leaf._requires_grad:
-        with adding_alone():
+        with following(), one_adds, is_adding:
             _add_to_gradient(leaf, cotangents, create_graph)
     for hook in list((node.post_hooks or {}).values()):
         if hook(leaf) is not None:

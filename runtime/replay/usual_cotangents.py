@@ -7,7 +7,7 @@ from ...compiler.storage import ones
 from ..eager.gate import apply_inplace
 from ..state.modes import state
 from ..state.tensor import Tensor, tensor_of
-from ..state.turns import adding_alone
+from ..state.turns import following, is_adding, one_adds
 
 
 def has_no_hooks(leaf):
@@ -42,7 +42,7 @@ def accumulate(leaf, gradient):
     """leaf.grad += gradient, as the engine does it."""
     enabled, state.grad_enabled = state.grad_enabled, False
     try:
-        with adding_alone():
+        with following(), one_adds, is_adding:
             if leaf._grad is None:
                 leaf._grad = gradient
             else:

@@ -12,6 +12,7 @@ class _State(threading.local):
     grad_enabled = True
     inference = False  # inside inference_mode: new tensors are inference tensors (tensor.py)
     frame = None  # the compiled call being recorded or replayed in this thread
+    turn = None  # the turn that it has had since it departed from native code (turns.py)
     hidden = None  # the same, while something is computed outside of it
     default_dtype = dtypes.float32
     autocast = None  # the type of the open block of mixed precision (amp.py)

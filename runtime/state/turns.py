@@ -14,65 +14,65 @@ belong in. So what several threads add to one `.grad` is added up, whoever comes
 import os
 import threading
 import time
+import weakref
 from contextlib import suppress
+
+from .modes import state
 
 PATIENCE_SECONDS = 0.1  # of a thread, for another one whose call is in the user's code and that does nothing
 _MOST_SECONDS = 1.0  # the same for one that does something there
-_AT_ALL_SECONDS = 10.0  # for any: a signal's exception may have come before the turn could be given back
-_PAUSE_SECONDS = 0.005
+_AT_ALL_SECONDS = 10.0  # for any
+_PAUSE_SECONDS = 0.0005
 
 
 class _Turn:
-    """holder: the thread whose turn it is. task: the system's number of it. depth: in how many blocks it is. frame: of
-    its call, once there is one. is_slow: whether somebody has waited for that call in vain. for_call: whether a call
-    that native code has begun came to need it; its end gives it back."""
+    """block: a weak reference to the block that has it. One that an exception of a signal handler has ended between two
+    lines is gone, and has it no more."""
 
-    __slots__ = ("lock", "holder", "task", "depth", "frame", "is_slow", "for_call")
+    __slots__ = ("block",)
 
     def __init__(self):
-        self.lock, self.holder, self.task, self.depth = threading.Lock(), None, None, 0
-        self.frame, self.is_slow, self.for_call = None, False, False
+        self.block = None
 
-    def take(self):
-        """Whether it is this thread's from now on: `give` must follow then."""
-        me = threading.get_ident()
-        if self.holder != me:
-            if not (self.lock.acquire(False) or self._waited()):
-                return False
-            self.task = threading.get_native_id()
-            self.holder, self.depth, self.frame, self.is_slow, self.for_call = me, 0, None, False, False
-        self.depth += 1
-        return True
+    def holder(self):
+        """The block that has it, None if nobody has."""
+        block = self.block
+        return None if block is None else block()
 
-    def _waited(self):
-        """Whether the call that had it has ended, and it is this thread's."""
+    def take(self, block):
+        """Whether it is the block's from now on, because nobody had it."""
+        before, own = self.block, weakref.ref(block)
+        # No other thread comes between the last look and the change: CPython looks for one after calls and jumps.
+        if (before is None or before() is None) and self.block is before:
+            self.block = own
+            return True
+        return False
+
+    def wait(self, block):
+        """`take` when the call that has it has ended; it is not waited for if others have done so in vain."""
         began = since = time.monotonic()
-        before = None
-        while not self.is_slow:
-            if self.lock.acquire(timeout=_PAUSE_SECONDS):
-                return True
-            now, place, is_users = time.monotonic(), _time_of(self.task), self._is_in_users_code()
-            if place != before or not is_users:
-                before, since = place, now
-            most = _MOST_SECONDS if is_users else _AT_ALL_SECONDS
-            self.is_slow = now - since > PATIENCE_SECONDS or now - began > most
-        return self.lock.acquire(False)
+        place = None
+        while not self.take(block):
+            holder = self.holder()
+            if holder is not None:
+                if holder.is_slow:
+                    return
+                now, is_users, at = time.monotonic(), holder.is_in_users_code(), (holder.thread, _time_of(holder.task))
+                if at != place or not is_users:
+                    since, place = now, at
+                most = _MOST_SECONDS if is_users else _AT_ALL_SECONDS
+                holder.is_slow = now - since > PATIENCE_SECONDS or now - began > most
+                del holder
+            time.sleep(_PAUSE_SECONDS)
 
-    def _is_in_users_code(self):
-        # Before there is a frame, and after the call, what it is like is looked up and learned.
-        frame = self.frame
-        return frame is not None and not frame.working
+    def give(self, block):
+        if self.holder() is block:
+            self.block = None
 
-    def give(self):
-        if self.holder != threading.get_ident():
-            return  # the rest of a block that went on without (not_following)
-        self.depth -= 1
-        if self.depth == 0:
-            self.frame = self.holder = None
-            self.lock.release()
-
-    def is_mine(self):
-        return self.holder == threading.get_ident()
+    def mine(self):
+        """The block of this thread that has it."""
+        block = self.holder()
+        return block if block is not None and block.thread == threading.get_ident() else None
 
 
 def _time_of(task):
@@ -85,88 +85,96 @@ _turn = _Turn()
 
 
 class following:
-    """A `with` block in which calls are followed in Python."""
+    """A `with` block in which calls are followed in Python; one inside of another is a part of it.
 
-    __slots__ = ("is_taken",)
+    thread, and task, the system's number of it: whose it is. frame: of the call, once there is one. is_slow: whether
+    somebody has waited for that in vain.
+    """
+
+    __slots__ = ("thread", "task", "frame", "is_slow", "__weakref__")
+
+    def __init__(self):
+        self.thread, self.task = threading.get_ident(), threading.get_native_id()
+        self.frame, self.is_slow = None, False
 
     def __enter__(self):
-        self.is_taken = _turn.take()
+        if not _turn.take(self) and _turn.mine() is None:
+            _turn.wait(self)
+        return self
 
     def __exit__(self, *exception):
-        if self.is_taken:
-            _turn.give()
+        _turn.give(self)
+
+    def is_in_users_code(self):
+        # Before there is a frame, and after the call, what it is like is looked up and learned.
+        frame = self.frame
+        return frame is not None and not frame.working
 
 
 class not_following:
     """A `with` block that runs the user's code as it is, in a block that follows calls: others may follow theirs."""
 
-    __slots__ = ("depth",)
+    __slots__ = ("block",)
 
     def __enter__(self):
-        self.depth = _turn.depth if _turn.is_mine() else 0
-        for _ in range(self.depth):
-            _turn.give()
+        self.block = _turn.mine()
+        if self.block is not None:
+            _turn.give(self.block)
 
     def __exit__(self, *exception):
-        # Without, if others do not let go of it: then as many are not given back.
-        for _ in range(self.depth):
-            _turn.take()
-
-
-adding = []  # an entry for each `adding_alone` at work: native code leaves all to Python then
-_one_adds = threading.RLock()
-
-
-making_late = threading.RLock()
-"""Of who makes what a finished call is asked for: several threads may, since calls of each read what others change."""
-
-
-class adding_alone(following):
-    """A `with` block that adds to gradients, line by line: passes of several threads may end at the same leaf, and so
-    may a call that is followed."""
-
-    __slots__ = ()
-
-    def __enter__(self):
-        super().__enter__()
-        _one_adds.acquire()
-        adding.append(1)
-
-    def __exit__(self, *exception):
-        adding.pop()
-        _one_adds.release()
-        super().__exit__(*exception)
+        if self.block is not None:
+            _turn.wait(self.block)
 
 
 def follows(frame):
     """The call of the thread whose turn it is goes on in this frame, which is returned."""
-    if _turn.is_mine():
-        _turn.frame = frame
+    block = _turn.mine()
+    if block is not None:
+        block.frame = frame
     return frame
 
 
 def take_for_call(frame):
-    """A call that native code has begun goes on in Python, in this frame."""
-    if not _turn.is_mine() and _turn.take():
-        _turn.for_call = True
+    """A call that native code has begun goes on in Python, in this frame. It has the turn until `end_call`."""
+    if _turn.mine() is None:
+        state.turn = following()
+        state.turn.__enter__()
     follows(frame)
 
 
 def end_call():
     """The call of this thread has ended."""
-    if _turn.is_mine():
-        _turn.frame = None
-        if _turn.for_call:
-            _turn.for_call = False
-            _turn.give()
+    follows(None)
+    block, state.turn = state.turn, None
+    if block is not None:
+        _turn.give(block)
+
+
+# --- what is no call --------------------------------------------------------------------------------------------------
+adding = []  # an entry for each `is_adding` at work: native code leaves all to Python then
+one_adds = threading.RLock()
+"""With a turn, that of who adds to gradients line by line: passes of several threads may end at the same leaf, and so
+may a call that is followed: `with following(), one_adds, is_adding`."""
+
+
+class _Adding:
+    def __enter__(self):
+        adding.append(1)
+
+    def __exit__(self, *exception):
+        adding.pop()
+
+
+is_adding = _Adding()
+making_late = threading.RLock()
+"""Of who makes what a finished call is asked for: several threads may, since calls of each read what others change."""
 
 
 def _after_fork_in_child():
     # Other threads do not exist there; this one goes on with what it was doing.
-    global _turn
-    if not _turn.is_mine():
-        _turn = _Turn()
-    _one_adds._at_fork_reinit()
+    if _turn.mine() is None:
+        _turn.block = None
+    one_adds._at_fork_reinit()
     making_late._at_fork_reinit()
     adding.clear()
 
