@@ -203,6 +203,28 @@ def test_a_turn_whose_block_an_exception_has_ended_between_two_lines_is_free():
     assert turns._turn.holder() is None and found == wanted
 
 
+def test_calls_that_end_in_an_error_give_their_turn_back():
+    """In Python of the user's, in the program at the end, and where a call has departed from native code."""
+    table, k = weft.arange(5.0), 0
+
+    @weft.compile
+    def step(i):
+        y = table[i] * 2
+        if k % 10 == 9:
+            raise ValueError("a tenth call")
+        return y.sum() if k % 7 else y.sum() + 1
+
+    for k in range(120):
+        failed = k % 10 == 9 or k % 13 == 12
+        try:
+            step(weft.tensor([9 if k % 13 == 12 else k % 5]))
+        except (ValueError, IndexError):
+            assert failed
+        else:
+            assert not failed
+        assert turns._turn.holder() is None and turns.state.turn is None
+
+
 def test_a_fork_inside_of_a_recorded_call():
     """The child goes on with the call, and other threads of the parent do not hold its turn."""
     code = """

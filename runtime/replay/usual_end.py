@@ -10,6 +10,7 @@ from ..record.frame_run import close, close_after_error
 from ..state.modes import state
 from ..state.references import PICKED, counts_of_picked, held
 from ..state.tensor import pending_tensor
+from ..state.turns import end_call
 from . import finished_calls, finished_tables
 from .usual_calls import ReplayedCall
 from .usual_ended import EndedCall
@@ -172,6 +173,7 @@ class Ending:
         else:
             self.working = False
             self.depart(asked="fail").fail(error)
+        end_call()
 
     def _begin_end(self):
         """What stands for the call in its results. The program is about to run."""
