@@ -14,7 +14,7 @@ import numpy as np
 from ...compiler.ops.arithmetic import add
 from ..state.modes import state, watch_again, watching
 from ..state.tensor import Tensor, tensor_of
-from ..state.turns import following, is_adding, one_adds
+from ..state.turns import following, is_adding, one_adds, writing
 from .anomaly import run_checked
 from .cotangent_shapes import in_shape_of
 from .deep import elsewhere, is_too_deep
@@ -482,4 +482,5 @@ def _add_to_gradient(leaf, cotangents, create_graph):
     elif create_graph:
         leaf._grad = add(leaf._grad, cotangents[0])
     else:
-        apply_inplace(add, leaf._grad, (leaf._grad, cotangents[0]), {})
+        with writing(leaf._grad):
+            apply_inplace(add, leaf._grad, (leaf._grad, cotangents[0]), {})

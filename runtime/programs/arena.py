@@ -50,6 +50,15 @@ class Arena:
     def loan(self):
         return Loan(self)
 
+    def let_writers_ask(self, who, is_so):
+        """Whether programs that write into their inputs have to ask because of somebody who has lent no block."""
+        with self.in_use:
+            if is_so:
+                self.loans.append(who)
+            elif who in self.loans:
+                self.loans.remove(who)
+            self._tell(self.block)
+
     def _tell(self, block):
         """Native code what there is."""
         self.words[:] = block[:2]

@@ -21,18 +21,21 @@ from ..code import jit, kernels, looking, threads
 from ..code.cache import default_cache, pack, unpack
 from ..state.aligned import new_array
 from ..state.references import first_unheld
-from ..state.turns import not_following
+from ..state.turns import not_following, set_writing
 from . import background, progress
 from .arena import arena
 from .description import Stretch
 from .flights import Flight
 from .places import Places
 from .recording import new_counter
+from .writing import Writing
 
 # Reusing a large result that nobody holds any more saves its page faults, which cost more than most kernels.
 _REUSED_BYTES = 16384
 _REUSED_COUNT = 3
 _MORE_THAN_THERE_IS = 1 << 62  # bytes
+
+set_writing(Writing)
 
 
 class NotThere(Exception):

@@ -7,7 +7,7 @@ from ...compiler.storage import ones
 from ..eager.gate import apply_inplace
 from ..state.modes import state
 from ..state.tensor import Tensor, tensor_of
-from ..state.turns import following, is_adding, one_adds
+from ..state.turns import following, is_adding, one_adds, writing
 
 
 def has_no_hooks(leaf):
@@ -46,6 +46,7 @@ def accumulate(leaf, gradient):
             if leaf._grad is None:
                 leaf._grad = gradient
             else:
-                apply_inplace(add, leaf._grad, (leaf._grad, gradient), {})
+                with writing(leaf._grad):
+                    apply_inplace(add, leaf._grad, (leaf._grad, gradient), {})
     finally:
         state.grad_enabled = enabled

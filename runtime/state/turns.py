@@ -15,7 +15,7 @@ import os
 import threading
 import time
 import weakref
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from .modes import state
 
@@ -166,6 +166,21 @@ class _Adding:
 
 
 is_adding = _Adding()
+_writing = []
+
+
+def set_writing(block):
+    """block(array) is a `with` block in which no program changes an array (programs/writing.py)."""
+    _writing[:] = [block]
+
+
+def writing(tensor):
+    """The same of a tensor, where there are other threads and programs."""
+    if _writing and state.frame is None and threading.active_count() > 1 and tensor._data is not None:
+        return _writing[0](tensor._data)
+    return nullcontext()
+
+
 making_late = threading.RLock()
 """Of who makes what a finished call is asked for: several threads may, since calls of each read what others change."""
 
