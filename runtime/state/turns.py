@@ -23,6 +23,7 @@ PATIENCE_SECONDS = 0.1  # of a thread, for another one whose call is in the user
 _MOST_SECONDS = 1.0  # the same for one that does something there
 _AT_ALL_SECONDS = 10.0  # for any
 _PAUSE_SECONDS = 0.0005
+_MOST_LOOKS = PATIENCE_SECONDS / _PAUSE_SECONDS
 
 
 class _Turn:
@@ -50,18 +51,20 @@ class _Turn:
 
     def wait(self, block):
         """`take` when the call that has it has ended; it is not waited for if others have done so in vain."""
-        began = since = time.monotonic()
-        place = None
+        seen = began = place = None
         while not self.take(block):
-            holder = self.holder()
+            of_holder = self.block
+            holder = of_holder and of_holder()
             if holder is not None:
                 if holder.is_slow:
                     return
-                now, is_users, at = time.monotonic(), holder.is_in_users_code(), (holder.thread, _time_of(holder.task))
-                if at != place or not is_users:
-                    since, place = now, at
-                most = _MOST_SECONDS if is_users else _AT_ALL_SECONDS
-                holder.is_slow = now - since > PATIENCE_SECONDS or now - began > most
+                if of_holder is not seen:
+                    seen, began, n_idle = of_holder, time.monotonic(), 0
+                is_users, at = holder.is_in_users_code(), _time_of(holder.task)
+                # Looks are counted, and not seconds: on a machine that stands still nobody does anything.
+                n_idle = n_idle + 1 if is_users and at == place else 0
+                place, most = at, _MOST_SECONDS if is_users else _AT_ALL_SECONDS
+                holder.is_slow = n_idle > _MOST_LOOKS or time.monotonic() - began > most
                 del holder
             time.sleep(_PAUSE_SECONDS)
 
