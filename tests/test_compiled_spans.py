@@ -25,6 +25,7 @@ import weft
 from weft import nn
 from weft.nn import functional as F
 from weft.runtime.replay import frame_usual
+from weft.runtime.state import afterwards
 
 pytestmark = pytest.mark.usefixtures("python_runs")
 
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.usefixtures("python_runs")
 def test_layers_and_steps_run_no_python(monkeypatch):
     # A process that has had a sparse gradient looks for others.
     monkeypatch.setattr("weft.optim.optimizer.sparse_given", [])
+    afterwards.listeners.clear()  # of functions of other tests, whose calls were timed
     model = network(nn.ReLU(), nn.LayerNorm(5), nn.Dropout(0.0), nn.Sequential(nn.Tanh(), nn.Identity()))
     step = weft.compile(training_step(model, sgd(model), nn.CrossEntropyLoss()))
     for k in range(N_CALLS):
