@@ -234,10 +234,10 @@ def is_one_of(routine: Routine, array: ArrayObject) -> Bool:
 @native()
 def is_apart(words: Words, x: ArrayObject, y: ArrayObject) -> Bool:
     """Whether two have no byte between them, from the first to the last of each."""
-    first = x.data + least_step(x)
-    other = y.data + least_step(y)
-    ends_before = x.data + most_step(x) + size_of(words, x) <= other
-    return ends_before or y.data + most_step(y) + size_of(words, y) <= first
+    first = x.data - reach(x, -1)
+    other = y.data - reach(y, -1)
+    ends_before = x.data + reach(x, 1) + size_of(words, x) <= other
+    return ends_before or y.data + reach(y, 1) + size_of(words, y) <= first
 
 
 @native()
@@ -250,20 +250,11 @@ def shows_each_once(x: ArrayObject) -> Bool:
 
 
 @native()
-def least_step(x: ArrayObject) -> I64:
-    """From the first element to that which lies lowest, in bytes."""
+def reach(x: ArrayObject, sign: I64) -> I64:
+    """From the first element to that which lies highest, in bytes; lowest with a sign of -1."""
     found = 0
     for d in range(x.ndim):
-        found += min(load_at(I64, x.strides, d) * (load_at(I64, x.shape, d) - 1), 0)
-    return found
-
-
-@native()
-def most_step(x: ArrayObject) -> I64:
-    """The same to that which lies highest."""
-    found = 0
-    for d in range(x.ndim):
-        found += max(load_at(I64, x.strides, d) * (load_at(I64, x.shape, d) - 1), 0)
+        found += max(sign * load_at(I64, x.strides, d) * (load_at(I64, x.shape, d) - 1), 0)
     return found
 
 
