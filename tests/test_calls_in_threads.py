@@ -2,42 +2,15 @@
 alone, though the interpreter goes from thread to thread as often as it can."""
 
 import random
-import sys
-import threading
 
 import numpy as np
 import pytest
+from together import in_threads
 
 import weft
 from weft import nn
 
 N_THREADS = 3
-
-
-@pytest.fixture(autouse=True)
-def switching_often():
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
-def in_threads(work):
-    """work(k) in the k-th thread."""
-    failures = []
-
-    def run(k):
-        try:
-            work(k)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(k,)) for k in range(N_THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
 
 
 def bits(result):
@@ -108,7 +81,7 @@ def test_results_are_those_of_one_thread(seed):
             i, j = which.randrange(len(given)), which.randrange(len(inputs))
             assert bits(compiled[i](inputs[j])) == wanted[i][j], i
 
-    in_threads(work)
+    in_threads(work, N_THREADS)
 
 
 OPTIMIZERS = [
@@ -151,5 +124,5 @@ def test_models_trained_by_one_function_in_several_threads(clipped):
         def work(k, first=first, compiled=compiled, models=models, found=found):
             found[k] = trained(compiled, models[k], first + k)
 
-        in_threads(work)
+        in_threads(work, N_THREADS)
         assert found == wanted

@@ -57,7 +57,8 @@ def test_parts_are_pytorchs_and_views(name, layout, monkeypatch):
 @pytest.mark.parametrize("cut", [CUTS["unbind"], CUTS["split"], CUTS["chunk"]])
 def test_native_code_cuts(cut, monkeypatch):
     if native.layout() is None:
-        pytest.skip("needs native code")
+        assert marks.cut is marks.not_answered and len(cut(numbers(weft))) > 1
+        return
     found, given = marks.cut, []
     monkeypatch.setattr(marks, "cut", lambda *args: given.append(found(*args)) or given[-1])
     assert cut(numbers(weft)) is given[-1]

@@ -3,37 +3,23 @@
 import subprocess
 import sys
 import textwrap
-import threading
 
 import pytest
+from together import in_threads
 
 import weft
 
 N_THREADS, N_PASSES = 6, 20
 
 
-def in_threads(function):
-    start, failures = threading.Barrier(N_THREADS), []
+def often(function):
+    """The function, as often as each of the threads calls it."""
 
-    def run():
-        start.wait()
-        try:
-            for _ in range(N_PASSES):
-                function()
-        except BaseException as error:
-            failures.append(error)
+    def run(_):
+        for _ in range(N_PASSES):
+            function()
 
-    threads = [threading.Thread(target=run) for _ in range(N_THREADS)]
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(before)
-    assert not failures
+    return run
 
 
 @pytest.mark.parametrize("hooked", [False, True])
@@ -43,7 +29,7 @@ def test_no_contribution_is_lost(hooked):
         x = weft.ones(3, requires_grad=True)
         if hooked:
             x.register_post_accumulate_grad_hook(lambda tensor: None)
-        in_threads(lambda x=x: (x * 2).sum().backward())
+        in_threads(often(lambda x=x: (x * 2).sum().backward()), N_THREADS)
         assert x.grad.tolist() == [2.0 * N_THREADS * N_PASSES] * 3
 
 
@@ -51,7 +37,7 @@ def test_hooks_for_the_first_gradient_run_once_in_every_pass():
     x, y = weft.ones(2, requires_grad=True), weft.ones(2, requires_grad=True)
     seen = []
     weft.autograd.graph.register_multi_grad_hook((x, y), seen.append, mode="any")
-    in_threads(lambda: (x * y).sum().backward())
+    in_threads(often(lambda: (x * y).sum().backward()), N_THREADS)
     assert len(seen) == N_THREADS * N_PASSES
 
 

@@ -12,6 +12,7 @@ import threading
 import time
 
 import pytest
+from together import in_threads
 
 import weft
 from weft.runtime.state import turns
@@ -113,29 +114,15 @@ PROGRAMS = [plain, kept, read_in_the_middle, read_again, lets_others_go, afterwa
 
 def all_added_up(make):
     """What an element of the gradient is, and what it has to be, after calls of several threads."""
-    p, failures = weft.ones(4, requires_grad=True), []
-    step, start = make(p), threading.Barrier(N_THREADS)
+    p = weft.ones(4, requires_grad=True)
+    step = make(p)
 
-    def run():
-        start.wait()
+    def run(_):
         x = weft.ones(4)
-        try:
-            for _ in range(N_CALLS):
-                step(x)
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(N_CALLS):
+            step(x)
 
-    threads = [threading.Thread(target=run) for _ in range(N_THREADS)]
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(before)
-    assert failures == []
+    in_threads(run, N_THREADS)
     return p.grad.tolist(), [1.0 * N_THREADS * N_CALLS] * 4
 
 
