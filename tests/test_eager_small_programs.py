@@ -14,7 +14,7 @@ from weft.runtime.replay import eager_native, native
 F = weft.nn.functional
 MANY = 200  # more calls than native code is told of a plan after, and than are lent at a time
 
-pytestmark = pytest.mark.skipif(native.layout() is None, reason="native code calls the programs")
+needs_native = pytest.mark.skipif(native.layout() is None, reason="native code calls the programs")
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +61,7 @@ def test_the_bits_are_those_of_the_steps(name):
     assert set(found) == {weft.compile(call)(x).numpy().tobytes()}
 
 
+@needs_native
 @pytest.mark.parametrize("op, call", [("softmax", CALLS["softmax"]), ("sum", CALLS["sum of short rows"])])
 def test_native_code_takes_the_steps_and_then_a_program(op, call):
     x, programs = numbers(336, 16), []  # native code knows those of other tests
@@ -78,6 +79,7 @@ def test_native_code_takes_the_steps_and_then_a_program(op, call):
     assert eager_native.taken("calls_taken") == before + 5
 
 
+@needs_native
 def test_gradients_are_the_same_before_and_after():
     x = numbers(344, 16).requires_grad_()
 
@@ -93,6 +95,7 @@ def test_gradients_are_the_same_before_and_after():
     assert eager_native.taken("nodes_taken") >= before + 3
 
 
+@needs_native
 def test_few_elements_never_ask_for_a_program():
     x = numbers(8, 16)
     for _ in range(MANY):
@@ -102,6 +105,7 @@ def test_few_elements_never_ask_for_a_program():
     assert known.packed.words[offset_of(Routine, "lent") // 8] == 0
 
 
+@needs_native
 def test_steps_are_taken_for_good_where_nothing_compiles(monkeypatch):
     def fail(*_):
         raise fused.jit.NoCompiler("none")
