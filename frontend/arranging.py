@@ -9,7 +9,7 @@ from .compiler import dtypes
 from .compiler.dtypes import dtype_of
 from .compiler.later import later
 from .compiler.ops import view
-from .compiler.ops.strided import strided
+from .compiler.ops.strided import nested, strided
 from .compiler.ops.table import OpError
 from .compiler.shapes import broadcast_shapes as broadcast
 from .compiler.shapes import is_whole, normalize_axis
@@ -314,6 +314,8 @@ def as_strided(input, size, stride, storage_offset=None):
     known = _elements_at(input)
     # The offset counts from the beginning of the memory, which other elements than those of input may be at.
     start = 0 if storage_offset is None else storage_offset - (0 if input._base is None else input.storage_offset())
+    if known is None and _are_whole(size, stride, start) and _shows_once(size, stride, start, input.numel()):
+        return strided(flatten(input), size=size, stride=stride, start=start)
     positions, n_known = _sums(start, size, stride), input.numel() if known is None else len(known)
     if positions.size and not 0 <= positions.min() <= positions.max() < n_known:
         if known is None and input._base is None:
@@ -333,14 +335,20 @@ def as_strided(input, size, stride, storage_offset=None):
 
 def _lies_once(input, size, stride, start):
     """Whether this is known to be each element once of a tensor that lies in order from the beginning of its memory."""
-    if input._base is not None or not input._data.flags.c_contiguous or {*map(type, (*size, *stride, start))} != {int}:
+    if input._base is not None or not input._data.flags.c_contiguous or not _are_whole(size, stride, start):
         return False
     return _shows_once(size, stride, start, input._data.size)
+
+
+def _are_whole(size, stride, start):
+    return {*map(type, (*size, *stride, start))} == {int}
 
 
 @lru_cache(4096)
 def _shows_once(size, stride, start, n):
     """Whether these are places below n, none of them twice."""
+    if nested(size, stride) is not None:
+        return start >= 0 and start + sum((count - 1) * step for count, step in zip(size, stride)) < n
     positions = _sums(start, size, stride)
     is_within = positions.size == 0 or 0 <= positions.min() <= positions.max() < n
     return is_within and len(np.unique(positions)) == positions.size

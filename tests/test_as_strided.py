@@ -35,6 +35,45 @@ def test_as_strided_of_what_does_not_lie_in_order(view, size, stride, offset, wr
     assert squares(weft, wrap) == squares(torch)
 
 
+@pytest.mark.oracle
+@pytest.mark.parametrize("wrap", [lambda f: f, weft.compile], ids=["eager", "compiled"])
+@pytest.mark.parametrize(
+    ("size", "stride", "offset"),
+    [
+        ((3, 4), (7, 1), 1),
+        ((4, 3), (1, 7), 0),
+        ((2, 3, 2), (12, 2, 1), 3),
+        ((2, 1, 3), (3, 0, 1), 18),
+        ((3,), (9,), 5),
+        ((3, 2), (2, 3), 0),
+        ((1, 1), (5, 5), 7),
+        ((2, 2), (20, 1), 0),
+    ],
+)
+def test_gradients_go_to_their_places(size, stride, offset, wrap):
+    """Of steps that nest and of others, through tensors of their own memory and through views of all of it."""
+    torch = pytest.importorskip("torch")
+    numbers = np.arange(24, dtype=np.float64)
+
+    def gradients(library, wrap=lambda f: f):
+        leaf = library.tensor(numbers, requires_grad=True)
+
+        def step(x, again):
+            for _ in range(again):
+                x = x.view(4, 6)
+            part = library.as_strided(x, size, stride, offset)
+            return (part * part * library.arange(float(part.numel())).view(size)).sum()
+
+        call, found = wrap(step), []
+        for again in (0, 1, 2):
+            for _ in range(3):
+                (first,) = library.autograd.grad(call(leaf, again), leaf, create_graph=True)
+                found += [first.tolist(), library.autograd.grad((first**2).sum(), leaf)[0].tolist()]
+        return found
+
+    assert gradients(weft, wrap) == gradients(torch)
+
+
 def test_as_strided_reaches_what_the_tensor_shows():
     x = weft.zeros(2, 3)
     with pytest.raises(RuntimeError, match="out of bounds for 6 elements"):

@@ -1,5 +1,6 @@
 """strided: elements of a vector by any strides, each at most once, as a view of its memory."""
 
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -11,7 +12,8 @@ from .indexing import scatter_add
 from .samples import Sample
 from .source import arange, full
 from .table import Meta, Op, register
-from .view import VIEW, expand, reshape
+from .view import VIEW, expand, permute, reshape
+from .windows import padded
 
 
 def _evaluate(x, size, stride, start):
@@ -32,7 +34,30 @@ def _positions(g, size, stride, start):
     return reshape(where, shape=(prod(size),))
 
 
+def nested(size, stride):
+    """The axes from the longest steps to the shortest, where those of one axis all fit between two steps of the one
+    before: then no element is shown twice. None if they do not, and where there is nothing to put in order."""
+    axes = sorted((k for k, n in enumerate(size) if n != 1), key=lambda k: -stride[k])
+    if not axes or 0 in size or stride[axes[-1]] <= 0:
+        return None
+    fits = all(stride[a] % stride[b] == 0 and size[b] * stride[b] <= stride[a] for a, b in pairwise(axes))
+    return axes if fits else None
+
+
+def _put(g, axes, n, size, stride, start):
+    """Zeros but for the elements of g at their places, axis by axis: without a place in memory for each."""
+    order = [k for k, count in enumerate(size) if count == 1] + axes
+    g = reshape(permute(g, axes=tuple(order)), shape=(*[size[k] for k in axes], 1))
+    lengths = [stride[a] // stride[b] for a, b in pairwise(axes)] + [stride[axes[-1]]]
+    g = padded(g, ((0, 0), *[(0, room - n) for room, n in zip(lengths, g.shape[1:])]))
+    row = reshape(g, shape=(prod(g.shape),))
+    return padded(row, ((start, n - start - row.shape[0]),))
+
+
 def _vjp(g, out, x, size, stride, start):
+    axes = nested(size, stride)
+    if axes is not None:
+        return _put(g, axes, x.shape[0], size, stride, start)
     zeros = g.apply_op(full, (0,), {"shape": x.shape, "dtype": g.dtype})
     where = _positions(g, size, stride, start)
     return scatter_add(zeros, where, reshape(g, shape=where.shape), axis=0, inside=True)
