@@ -55,6 +55,7 @@ class WholeCalls:
         # What is of no use is found out ever more seldom: proving it takes as long as a hundred calls or more.
         usual.next_look = max(_FIRST_PAUSE, _LONGER * usual.recording.calls)
         usual._native.take_whole(None)
+        usual.copied_again = False
         try:
             reads = self._reads_of(leaves)
         except Impure as reason:
@@ -103,7 +104,9 @@ class WholeCalls:
         if not all(id(x) in named for x in look.outside.values()):
             raise Impure("it reads a tensor that is found nowhere in its code")
         rows = [(type(x), None if isinstance(x, Tensor) else x) for x in leaves]
-        return WholeCall(usual, reads.rows(), list(named.values()), rows, look.numbers, look.pieces, look.made)
+        return WholeCall(
+            usual, reads.rows(), list(named.values()), rows, look.numbers, look.pieces, look.made, look.shown
+        )
 
     def lines(self, ways):
         """For explain."""
@@ -132,8 +135,9 @@ class _Look(Look):
 
     def __init__(self, leaves, reads, arguments):
         super().__init__()
-        self.pieces = self.why_not = self.made = self.seconds = None
-        self._leaves, self._named = leaves, {id(x) for x in reads.tensors}
+        self.pieces = self.why_not = self.made = self.shown = self.seconds = None
+        self._leaves, self._tensors = leaves, reads.tensors
+        self._named = {id(x) for x in reads.tensors}
         self._others = reads.ids().union(map(id, _containers_in(arguments)))
 
     def ended(self, result):
@@ -143,6 +147,7 @@ class _Look(Look):
             return  # as it will if the function has returned where other calls go on
         self.numbers = list(frame.numbers)
         self.outside = dict(zip(frame.expectation.numbers, frame.expectation.tensors))
+        self.shown = self._shown()
         self.made = self._copies_of_made()
         try:
             self.pieces = self._pieces_of(result)
@@ -194,14 +199,35 @@ class _Look(Look):
             raise Impure("a result is a tensor that is found nowhere in its code")
         return CONSTANT, 0, 0, x
 
-    def _copies_of_made(self):
-        """number -> a copy of a tensor that is new in every call; None if one shares memory with others, or is itself a
-        copy of what NumPy arrays show. Others the function makes of what it reads and is given, which is compared."""
-        if self.frame.copies:
+    def _shown(self):
+        """(number, leaf, source, n_bytes) as in whole_call.Shown, of the copies that the call has read of what NumPy
+        arrays show too; None if one is of memory that is found nowhere, or was not the same at all times."""
+        if self.frame.copied_again:
             return None
-        met = [*(x for x in self._leaves if isinstance(x, Tensor)), *self.outside.values()]
-        owners = {owner_of(x._data) for x in met if x._data is not None}
-        made = {vid: self.frame.tensors[vid] for vid in self.frame.fresh}
+        found, places = [], {id(x): k for k, x in enumerate(self._leaves)}
+        # Parts of what is compared, which lie where they lie in every call.
+        owners = {owner_of(x._data) for x in self._tensors if x._data is not None} - self._owners_given()
+        sources = {id(copy): tensor for tensor, copy, *_ in self.frame.copies.values()}
+        for vid in self.frame.fresh:
+            source = sources.get(id(self.frame.tensors[vid]))
+            if source is None:
+                continue
+            leaf = places.get(id(source), -1)
+            if leaf < 0 and id(source) not in self._named and owner_of(source._data) not in owners:
+                return None
+            found.append((vid, leaf, source if leaf < 0 else None, _run(source._data)))
+        return found
+
+    def _owners_given(self):
+        return {owner_of(x._data) for x in self._leaves if isinstance(x, Tensor) and x._data is not None}
+
+    def _copies_of_made(self):
+        """number -> a copy of a tensor that is new in every call, and not shown; None if one shares memory with others.
+        Others the function makes of what it reads and is given, which is compared."""
+        if self.shown is None:
+            return None
+        owners = {owner_of(x._data) for x in self.outside.values() if x._data is not None} | self._owners_given()
+        made = {vid: self.frame.tensors[vid] for vid in self.frame.fresh if vid not in {n for n, *_ in self.shown}}
         if any(owner_of(x._data) in owners for x in made.values()):
             return None
         return {vid: tensor_of(x._data.copy()) for vid, x in made.items()}
@@ -225,7 +251,12 @@ class _Look(Look):
             return "a call is not one program"
         if self.made is None:
             return "a tensor that is new in every call shows memory that is somebody's"
-        return what_else(usual) or self.why_not
+        return what_else(usual, {number for number, *_ in self.shown}) or self.why_not
+
+
+def _run(array):
+    """How many bytes an array has in one run; -1 of one with gaps."""
+    return array.nbytes if array.flags.c_contiguous else -1
 
 
 def _new_object(kind, names, values):

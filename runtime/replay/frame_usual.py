@@ -116,6 +116,9 @@ class UsualFrame(
         alive = {*needed.live, *needed.views, *needed.differentiable}
         self.results = [(vid, vid in alive) for vid in computed]
         self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
+        self.last_copies = [None] * (
+            max(self.fresh, default=-1) + 1
+        )  # by number, of memory that is shown elsewhere too
         self.turned = turned_arguments(frame, entries, needed)
         self.hookable, self.hooked = frame.hooked_values - frame.places.keys(), {}  # numbers; number -> HookedValue
         self.functions, self.has_nodes = {}, bool(frame.hooked_values)

@@ -1,12 +1,12 @@
 """IR text of tensors that come into a usual call from outside (native_text.py): arguments, and those new in every
 call."""
 
-from ...compiler.emit.builder import I8, I32, I64, PTR
+from ...compiler.emit.builder import I32, I64, PTR
 from ..programs.places import STRIDED
+from ..state.exposure import MOST_BYTES
 from . import native_words as t
 from .native_text import NULL, Helper
 
-_SMALL = 1 << 16  # bytes that are copied here
 _CONTIGUOUS = 1  # NPY_ARRAY_C_CONTIGUOUS
 
 
@@ -91,7 +91,7 @@ def enter_all(f, fresh, n, root, items, tensors):
             with b.when(is_exposed):
                 # A view shows the memory itself.
                 f.require(b.cmp("lt", root, b.i64(0)))
-                copy = b.call(PTR, "weft_copied", [f.words, x, argument])
+                copy = b.call(PTR, "weft_copied", [f.words, x, record])
                 f.require(b.cmp("ne", copy, NULL))
                 b.store(copy, place)
         entered = b.load(place, PTR)
@@ -111,14 +111,15 @@ def _require_own_number(f, x, turned, tensors):
 
 
 def _copied(module, layout):
-    """copied(words, tensor, argument): a tensor with a copy of what is in the memory of another, which must be small
-    and as the words of an argument say. The call's copies hold it; none of the tensor may be among them yet, nor may it
-    require gradients, which would not find it."""
-    f = Helper(module, "copied", layout, ["tensor", "argument"])
+    """copied(words, tensor, record): a tensor with a copy of what is in the memory of another, which must lie as the
+    record of what comes in says, and not be large: the copy of the last call if that is the same still. The call's
+    copies hold it; none of the tensor may be among them yet, nor may it require gradients, which would not find it."""
+    f = Helper(module, "copied", layout, ["tensor", "record"])
     b = f.b
-    _, tensor, argument = b.arguments
+    _, tensor, record = b.arguments
+    argument = b.offset(record, 2, 8)
     n_bytes = f.load(argument, 8 * t.ARGUMENT_WORDS, I64)
-    f.require(b.cmp("le", n_bytes, b.i64(_SMALL)))
+    f.require(b.cmp("le", n_bytes, b.i64(MOST_BYTES)))
     # The copy lies in one run.
     f.require(b.cmp("eq", b.and_(f.load(argument, 24, I64), b.i64(STRIDED)), b.i64(0)))
     f.require_leaf(tensor, f.load(argument, 32))
@@ -129,14 +130,34 @@ def _copied(module, layout):
     key = f.new("PyLong_FromLongLong", [b.emit(I64, f"ptrtoint {tensor} to i64")])
     found = f.python("PyDict_GetItemWithError", [f.word(t.COPIES), key])
     _leave_if(f, b.cmp("ne", found, NULL), key)
-    copy = _new_tensor(f, tensor, _copy_of(f, array, argument, n_bytes))
+    copy = _last_or_new(f, tensor, array, record, n_bytes)
     size = f.new("PyLong_FromLongLong", [n_bytes])
-    known = f.tuple_of(f.keep(tensor), copy, f.keep(array), size)
+    known = f.tuple_of(f.keep(tensor), f.keep(copy), f.keep(array), size)
     failed = f.python("PyDict_SetItem", [f.word(t.COPIES), key, known], I32)
     _leave_if(f, b.cmp("ne", failed, b.const(0, I32)), key, known)
     for x in (key, known):
         f.python("Py_DecRef", [x], "void")
     f.finish(copy)
+
+
+def _last_or_new(f, tensor, array, record, n_bytes):
+    """The copy that a call has made of what came in with this record, if it is one of this memory; else a new one."""
+    b, layout = f.b, f.layout
+    last = b.offset(f.load(f.word(t.LAST_COPIES), layout.list_items), f.load(record, 0, I64), 8)
+    with b.when(_is_no_copy(f, b.load(last, PTR), array, n_bytes)):
+        copy = _new_tensor(f, tensor, _copy_of(f, array, b.offset(record, 2, 8), n_bytes))
+        f.assign(copy, last, 0)
+        f.let_go(copy)
+    return b.load(last, PTR)
+
+
+def _is_no_copy(f, last, array, n_bytes):
+    b, layout, place = f.b, f.layout, f.b.alloca(I32)
+    b.store(b.const(1, I32), place)
+    with b.when(b.cmp("ne", last, f.word(t.NONE))):
+        ends = [f.load(x, layout.array_data) for x in (array, f.load(last, layout.data))]
+        b.store(f.python("memcmp", [*ends, n_bytes], I32), place)
+    return b.cmp("ne", b.load(place, I32), b.const(0, I32))
 
 
 def _copied_again(module, layout):
@@ -154,18 +175,13 @@ def _copied_again(module, layout):
     for k, one in enumerate(wanted):
         f.same(f.load(known, layout.tuple_items + 8 * k), one)
     n_bytes = f.python("PyLong_AsLongLong", [f.load(known, layout.tuple_items + 8 * len(wanted))], I64)
-    f.require(b.cmp("le", n_bytes, b.i64(_SMALL)))
     arrays = [f.load(tensor, layout.data) for tensor in (x, copy)]
     for array in arrays:
         f.require_type(array, t.ARRAY)
         flags = b.and_(f.load(array, layout.array_flags, I32), b.const(_CONTIGUOUS, I32))
         f.require(b.cmp("ne", flags, b.const(0, I32)))
-    given, taken = (f.load(array, layout.array_data) for array in arrays)
-    words = b.ashr(n_bytes, b.i64(3))
-    with b.loop(0, words, 1) as i:
-        f.same(f.item(given, i, I64), f.item(taken, i, I64))
-    with b.loop(b.mul(words, b.i64(8)), n_bytes, 1) as i:
-        f.same(*(b.load(b.offset(data, i, 1), I8) for data in (given, taken)))
+    different = f.python("memcmp", [*[f.load(array, layout.array_data) for array in arrays], n_bytes], I32)
+    f.require(b.cmp("eq", different, b.const(0, I32)))
     f.finish(copy)
 
 
@@ -186,11 +202,7 @@ def _copy_of(f, array, argument, n_bytes):
     made = b.call(PTR, f.word(t.NEW_ARRAY), [f.word(t.ARRAY), dtype, ndim, shape, NULL, NULL, flags, NULL])
     f.return_null_if(b.cmp("eq", made, NULL))
     source, target = (f.load(x, layout.array_data) for x in (array, made))
-    words = b.ashr(n_bytes, b.i64(3))
-    with b.loop(0, words, 1) as i:
-        b.store(f.item(source, i, I64), b.offset(target, i, 8))
-    with b.loop(b.mul(words, b.i64(8)), n_bytes, 1) as i:
-        b.store(b.load(b.offset(source, i, 1), I8), b.offset(target, i, 1))
+    f.python("memcpy", [target, source, n_bytes])
     return made
 
 

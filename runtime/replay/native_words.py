@@ -11,7 +11,7 @@ FUNCTIONS = (
     "PyList_SetSlice", "PyErr_Fetch", "PyErr_NormalizeException", "PyErr_Restore", "PyList_New", "PyTuple_New",
     "PyTuple_SetItem", "PyType_IsSubtype", "PyObject_GenericGetDict", "PyDict_Next", "PyDict_GetItemWithError",
     "PyErr_Occurred", "PyGC_Disable", "PyGC_Enable", "PyDict_Clear", "PyWeakref_NewRef", "PyWeakref_GetObject",
-    "PyThreadState_GetID",
+    "PyThreadState_GetID", "memcmp", "memcpy",
 )  # fmt: skip
 # The words of the module: where those of the usual call in flight are (0 if there is none), of each callable the Python
 # function that does the same, what Module.__call__ needs, and functions of CPython.
@@ -54,7 +54,8 @@ SLOW = 88  # and more: per method the Python method that does the same
 # What Python does at the end of a call, before and after its program: makes what stands for the call, and hands out
 # what native code does not know of. Null if there is nothing to do.
 BEGIN_END, FINISH_END = 106, 107
-# Numbers of the tensors from outside that are new in every call; the dict of copies of exposed ones.
+# Numbers of the tensors from outside that are new in every call; the dict of copies of exposed ones, and by number the
+# last copies, as a list.
 FRESH_NUMBERS, N_FRESH_NUMBERS, COPIES = 108, 109, 110
 # The native functions that make what stands for the call, and that open it when the program has run; null if Python
 # does. The first gives None where it leaves that to Python.
@@ -66,7 +67,9 @@ IS_FINISHED = 117  # whether FINISH_END is called wherever BEGIN_END is, and not
 FINISHED_CALL = 118  # the class of what stands for a call in results that have a history (usual_calls.py)
 WHOLE, ASKED = 119, 120  # what gives the results without a call (whole_call.py), or null; asked classes
 READERS = 121  # finished calls that will read memory (state/tensor.py)
-ENDED_CALL, API = 122, 123  # the class of what stands for a call whose own backward has freed all (usual_ended.py)
+ENDED_CALL, LAST_COPIES, API = range(
+    122, 125
+)  # the class of what stands for a call whose own backward has freed all (usual_ended.py)
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
     "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "

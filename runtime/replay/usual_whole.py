@@ -74,7 +74,7 @@ def steps_of(frame, made):
     if not frame.changes and not frame.walks and not made and all(entry.op is not GRADIENTS for entry in entries):
         return found
     for entry in entries:
-        found += [_Entered(vid, made[vid]) for vid, _, _ in entry.fresh]
+        found += [_Entered(vid, made[vid]) for vid, _, _ in entry.fresh if vid in made]
         if entry.walk is not None:
             found.append(_Unwatched(entry.walk.walk.operands))
         if entry.op is GRADIENTS:
@@ -86,11 +86,12 @@ def steps_of(frame, made):
     return found
 
 
-def what_else(frame):
-    """What calls like this one do that needs the function, or None."""
+def what_else(frame, shown):
+    """What calls like this one do that needs the function, or None. shown: numbers of what NumPy arrays show too."""
     if frame.functions or frame.has_nodes or any(walk.walk.meetings for walk in frame.walks):
         return "a value of it has hooks or is made by a Function"
-    if any(key[2] or not key[3] or key[4] is not None for entry in frame.entries[:-1] for *_, key in entry.fresh):
+    fresh = [(vid, *key[2:]) for entry in frame.entries[:-1] for vid, _, key in entry.fresh]
+    if any(flag or not leaf or strides is not None and vid not in shown for vid, flag, leaf, strides in fresh):
         return "it makes a tensor that requires gradients, or has gaps"
     if any(_root(frame, vid) in frame.fresh for vid in frame.needed.views):
         return "a result shows the memory of a tensor that is new in every call"

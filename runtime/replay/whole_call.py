@@ -9,24 +9,29 @@ then: that every entry was met, which numbers came with them, and what the views
 it changes tensors in place, makes leaves or asks for gradients, that is done here too, in Python (usual_whole.py).
 """
 
+from collections import namedtuple
 from functools import cache, partial
 
-from ...compiler.translate.kinds import I64, Dict, List, Object, Rows, Struct, Tuple, offset_of
-from ...compiler.translate.language import METHOD, cast, native, require
+from ...compiler.translate.kinds import I64, Dict, List, Object, ObjectKind, Rows, Struct, Tuple, offset_of
+from ...compiler.translate.language import METHOD, cast, keep, native, require
 from ..code import translated
 from ..code.native_kinds import TensorObject, call_with
 from ..code.packing import Packed
 from ..eager.eager_matching import are_alike
-from ..eager.eager_words import new_dict, new_tuple, set_tuple_item
+from ..eager.eager_words import ArrayObject, new_dict, new_tuple, set_tuple_item
 from ..programs.program import captures
+from ..state.exposure import Snapshots
 from ..state.modes import autocasting, watching
 from ..state.tensor import Tensor
 from . import native as objects
-from .native_reads import CallWords, ReadWords, View, read_words, require_same
-from .object_layout import layout_of_objects
+from .native_reads import CallWords, ReadWords, View, compare_memory, read_words, require_same
+from .object_layout import layout_of_objects, places_of
 from .usual_whole import steps_of
 
 COMPUTED, GIVEN, CONSTANT, AS_TUPLE, AS_LIST, AS_DICT, AS_OTHER = range(7)  # what a piece of the results is
+
+
+SnapshotsObject = ObjectKind("Snapshots", Snapshots, {"last": ("snapshots_last", Object)})
 
 
 class Piece(Struct):
@@ -48,6 +53,18 @@ class Leaf(Struct):
     value: Object
 
 
+class Shown(Struct):
+    """Of a number that stands for what is in memory that NumPy arrays show too. source: a tensor of it; None: that is
+    the leaf among the arguments. snapshots: Snapshots of what the backward may read; None if it will not.
+    n_bytes: -1 of what does not lie in one run."""
+
+    number: I64
+    leaf: I64
+    n_bytes: I64
+    source: Object
+    snapshots: Object
+
+
 class Words(Struct):
     """more: of a call that does more than ops, does that and says whether it could; does what views would, too."""
 
@@ -59,6 +76,7 @@ class Words(Struct):
     tensors: List
     numbers: List
     constants: Rows(Object)
+    shown: Rows(Shown)
     more: Object
     views: Rows(View)
     pieces: Rows(Piece)
@@ -79,8 +97,12 @@ def call(words: Words, arguments: Object) -> Object:
     # Making objects may have run code that looked at the call, which goes another way then.
     state = words.call[0]
     require(state.position == 0 and state.departed == 0)
-    if words.more is not None:
-        require(call_with(words.more, (), None) is True)
+    for one in words.shown:
+        words.tensors[one.number] = read_now(one, leaves)
+    if words.more is not None and call_with(words.more, (), None) is not True:
+        for one in words.shown:
+            words.tensors[one.number] = None
+        return None
     for number in words.constants:
         words.numbers.append(number)
     for view in words.views:
@@ -88,6 +110,23 @@ def call(words: Words, arguments: Object) -> Object:
     state.position = words.n_entries
     words.calls += 1
     return result
+
+
+@native()
+def read_now(one: Shown, leaves: Tuple) -> Object:
+    """What the program reads. Nothing else runs before it does, so it may read where the memory is."""
+    source = one.source
+    if source is None:
+        source = leaves[one.leaf]
+    if one.snapshots is None:
+        return source
+    snapshots = cast(SnapshotsObject, one.snapshots)
+    if snapshots.last is not None and one.n_bytes >= 0:
+        array = cast(ArrayObject, cast(TensorObject, source)._data)
+        last = cast(ArrayObject, cast(TensorObject, snapshots.last)._data)
+        if compare_memory(array.data, last.data, one.n_bytes) == 0:
+            return keep(snapshots.last)
+    return call_with(one.snapshots, (source,), None)
 
 
 @native()
@@ -136,9 +175,11 @@ def made_dict(words: Words, piece: Piece, leaves: Tuple) -> Object:
 class WholeCall:
     """The calls of one UsualFrame without their Python."""
 
-    def __init__(self, frame, reads, outside, leaves, numbers, pieces, made):
+    def __init__(self, frame, reads, outside, leaves, numbers, pieces, made, shown):
         """reads, outside: as of read_words. leaves: (type, value) of the arguments, the value None of tensors.
-        numbers: the Python numbers among operands. pieces: of the results, as Piece. made: as of steps_of."""
+        numbers: the Python numbers among operands. pieces: of the results, as Piece. made: as of steps_of. shown:
+        (number, leaf, source, n_bytes), as Shown."""
+        is_kept = frame.outside is not None or bool(steps_of(frame, made))
         steps = steps_of(frame, made)
         views = () if steps else [View(number=e.vid, base=e.root) for e in frame.entries[:-1] if e.root is not None]
         words = Words(
@@ -150,6 +191,10 @@ class WholeCall:
             tensors=frame.tensors,
             numbers=frame.numbers,
             constants=numbers,
+            shown=[
+                Shown(number=number, leaf=leaf, n_bytes=n, source=source, snapshots=Snapshots() if is_kept else None)
+                for number, leaf, source, n in shown
+            ],
             more=partial(frame.take_steps, steps) if steps else None,
             views=views,
             pieces=[Piece(**dict(zip(("kind", "number", "size", "value"), piece))) for piece in pieces],
@@ -174,7 +219,8 @@ def _not_this_time(arguments):
 
 def part(layout):
     """What is translated: its name, functions and layout."""
-    return "whole", [call], layout
+    places = layout._asdict() | places_of(Snapshots, ("last",), "snapshots")
+    return "whole", [call], namedtuple("WholeLayout", places)(**places)
 
 
 @cache

@@ -126,12 +126,27 @@ class LentSince:
                 array[...] = now
 
 
+class Snapshots:
+    """Tensors with what is in the memory of others when it is asked for: the same one as long as that is the same."""
+
+    __slots__ = ("last",)
+
+    def __init__(self):
+        self.last = None
+
+    def __call__(self, tensor):
+        if self.last is None or not are_same(self.last._data, tensor._data):
+            self.last = tensor_of(copied(tensor._data))
+        return self.last
+
+
 class Copies:
     """What a call has read of exposed memory. A part of every frame."""
 
     def __init__(self):
         # id of a tensor -> (the tensor, one with a copy of what an op has read, the array that it has read, its bytes)
         self.copies = {}
+        self.copied_again = False  # whether one of these was written to between two ops
         self.held_copies = {}  # number of a value -> the copy that programs read in place of its array
         self.lent = {}  # number of a value of the call that NumPy shows since -> how many steps came before that
 
@@ -143,6 +158,7 @@ class Copies:
         found = self.copies.get(id(tensor))
         if found is not None and found[0] is tensor and are_same(found[1]._data, tensor._data):
             return found[1]
+        self.copied_again |= found is not None
         copy = tensor_of(copied(tensor._data))
         self.copies[id(tensor)] = tensor, copy, tensor._data, copy._data.nbytes
         return copy
