@@ -97,7 +97,7 @@ def test_the_line_of_the_hook_is_named():
 def test_an_argument_with_a_history():
     assert "calls are replayed" in explained(lambda x: x * 2, W * 2)
     text = explained(lambda x: (x * 2).sum().backward(retain_graph=True), (W * 2).exp())
-    assert "a backward inside the call goes on to the history of an argument [" in text
+    assert "a backward inside the call goes on to the history of what comes in [" in text
 
 
 def test_too_few_calls():

@@ -23,8 +23,8 @@ _ADVICE = [
     ("a tensor with a history was changed in place", "compute a new tensor: y = y + 1 for y += 1 of what came in"),
     ("a leaf that had been used was frozen", "freeze it before anything is computed from it"),
     (
-        "goes on to the history of an argument",
-        "give x.detach().requires_grad_(), or compute the argument in the function",
+        "goes on to the history of what comes in",
+        "give x.detach().requires_grad_(), or compute what comes in in the function",
     ),
     ("custom autograd.Function", "return a new value that forward has computed with ops, and change no input"),
     ("weft.tensor(array) is a copy", "make the tensor with weft.tensor(array), once, outside the function"),

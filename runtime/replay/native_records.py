@@ -127,7 +127,7 @@ def _fresh(held, entry):
 
 
 def _rest_of_fresh(held, entry, vid, key):
-    argument = words_of_argument(held, key, None, True)
+    argument = words_of_argument(held, key, None, True, True)
     return *argument, prod(key[0]) * key[1].itemsize, entry.turned.get(vid, -1)
 
 

@@ -200,10 +200,8 @@ def _entry(frame, step, fresh, turned):
         raise NotReplayed(f"{step.op} is no step that can be replayed", step.line)
     elif step.detail is not None and not is_backward:
         root = _base_of(frame, step)
-    for vid, key in fresh:
-        if vid not in step.operands or not is_leaf(key):
-            reason = "a tensor that is new in every call has a history, or is not used where it comes in"
-            raise NotReplayed(reason, step.line)
+    if any(vid not in step.operands for vid, _ in fresh):
+        raise NotReplayed("a tensor that is new in every call is not used where it comes in", step.line)
     entry = Entry(step, tuple((vid, step.operands.index(vid), key) for vid, key in fresh), root, usual)
     entry.turned = {vid: turned[vid] for vid, _ in fresh if vid in turned}
     return entry

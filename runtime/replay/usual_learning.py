@@ -7,7 +7,7 @@ a UsualFrame. Calls that differ in turn (two models, both outcomes of an `if`) g
 from collections import Counter
 
 from ..eager.node import AccumulateGrad
-from ..programs.recording import BACKWARD, GRADIENTS, MAX_BRANCHES
+from ..programs.recording import BACKWARD, GRADIENTS, INPUT, MAX_BRANCHES
 from ..programs.telling import MOST_WAYS
 from ..record.expectation import Expectation, Met
 from ..record.frame_inputs import reads_shown
@@ -127,10 +127,10 @@ def reason_against(frame):
     for reason, fails in _CONDITIONS:
         if fails(frame):
             return reason, frame.uses_hooks or frame.step.line
-    given = {step.first for step in frame.start.path() if not is_leaf(step.attributes)}
+    given = {step.first for step in frame.steps if step.op is INPUT and not is_leaf(step.attributes)}
     for step in frame.steps:
         if step.op in (BACKWARD, GRADIENTS) and not given.isdisjoint(step.detail.wanted):
-            return "a backward inside the call goes on to the history of an argument", step.line
+            return "a backward inside the call goes on to the history of what comes in", step.line
     return None
 
 
