@@ -212,8 +212,9 @@ class _Look(Look):
             source = sources.get(id(self.frame.tensors[vid]))
             if source is None:
                 continue
-            leaf = places.get(id(source), -1)
-            if leaf < 0 and id(source) not in self._named and owner_of(source._data) not in owners:
+            leaf, is_named = places.get(id(source), -1), id(source) in self._named
+            # A copy does not tell for which of them it was made.
+            if is_named if leaf >= 0 else not is_named and owner_of(source._data) not in owners:
                 return None
             found.append((vid, leaf, source if leaf < 0 else None, _run(source._data)))
         return found

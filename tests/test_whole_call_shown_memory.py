@@ -219,3 +219,14 @@ def test_a_part_of_a_list_that_changes():
         places[:] = [k, 5 - k]
         series[k] = k
         check(f, weft.tensor(4.0))
+
+
+def test_what_is_captured_is_given_too():
+    """A copy that a call has made does not tell for which of them, and in later calls they differ."""
+    data = numbers(4)
+    y = weft.from_numpy(data)
+    f = settled(lambda z: (y + 1) * z, y)
+    for k in range(4):
+        check(f, weft.from_numpy(other := numbers(4, seed=k)))
+        data[k] = other[k]
+        check(f, y)
