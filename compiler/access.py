@@ -10,15 +10,18 @@ from math import prod
 
 from .extent import divides, is_open
 from .kernels.loop import reduction_shape
+from .ops.panels import PRODUCT_OF_PANELS
 from .ops.table import TABLE
 from .rewrite import Rewriter
 from .shapes import contiguous_strides
-from .target import LINE_BYTES
+from .target import LEVEL1_BYTES, LINE_BYTES, PANEL_BYTES
 
 # Elements in a row that make tiles worth while: one cache line of f32.
 _LONG = LINE_BYTES // 4
 # So many products that go across the rows of one operand are worth a copy of it.
 _OFTEN = 4
+# Rows of a product that take hardly longer than copying what they read.
+_FEW_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,18 +98,28 @@ def accesses(graph):
     return result
 
 
-def settle_views(graph):
+def settle_views(graph, target):
     """graph -> the same with a clone before every reshape that strides cannot say, before reductions that would read
-    their operand badly, and of matrices that many products read across; and the trace.
+    their operand badly, and of matrices that many products read; and the trace.
 
     A product copies what it reads across into panels, every time. A recurrent weight is read so in every step: turned
-    once, the 32 x 128 x 512 of a step take 19 us in place of 23 (Zen 5, one thread).
+    once, the 32 x 128 x 512 of a step take 19 us in place of 23 (Zen 5, one thread). A large one is copied into panels
+    once for all products of few rows (ops/panels.py): with AVX2 (Zen 3) the same takes 45 us, and 52 turned; 16 rows of
+    1024 x 256 take 91 and 125, of 256 x 1024, which is not read across, 87 and 111.
     """
     rewriter = Rewriter(graph)
-    known, turned = {}, {}
+    known, turned, panels = {}, {}, {}
+    few = Counter(v.operands[1] for v in graph.values if _has_few_rows(v, target))
     uses = Counter(value.operands[k] for value in graph.values for k in value.op.kernel.packed)
     for value in graph.values:
         operands = rewriter.operands(value)
+        if _has_few_rows(value, target) and few[value.operands[1]] >= _OFTEN:
+            old = value.operands[1]
+            if old not in panels:
+                panels[old] = _in_panels(rewriter.graph, operands[1], known)
+            new = rewriter.graph.apply(PRODUCT_OF_PANELS, (operands[0], panels[old]), {})
+            rewriter[value], known[new.number] = new, own_access(new)
+            continue
         for k in value.op.kernel.packed:
             old, new = value.operands[k], operands[k]
             if uses[old] >= _OFTEN and _is_turned(known[new.number]):
@@ -124,6 +137,26 @@ def settle_views(graph):
         rewriter[value] = new
         known[new.number] = found if value.op.kind == "view" else own_access(new)
     return rewriter.finish()
+
+
+def _has_few_rows(value, target):
+    """Whether it is a product of few rows and a large matrix, of whole panels."""
+    if not value.op.kernel.packed or value.ndim != 2 or target.warp or any(map(is_open, value.shape)):
+        return False
+    (depth, columns), size = value.operands[1].shape, value.dtype.size_bytes
+    if is_open(depth) or columns % (PANEL_BYTES // size):
+        return False
+    return 1 < value.shape[0] <= _FEW_ROWS and depth * columns * size > 2 * LEVEL1_BYTES
+
+
+def _in_panels(graph, value, known):
+    """A copy of a matrix (k, n) as (panels, k, columns of a panel)."""
+    (depth, columns), width = value.shape, PANEL_BYTES // value.dtype.size_bytes
+    attributes = {"shape": (depth, columns // width, width)}, {"axes": (1, 0, 2)}
+    for name, its in zip(("reshape", "permute"), attributes):
+        access, value = known[value.number], graph.apply(TABLE[name], (value,), its)
+        known[value.number] = view_access(access, value)
+    return _clone(graph, value, known)
 
 
 def _is_turned(access):

@@ -17,6 +17,7 @@ from .conversions import full
 from .graph import INPUT, SCALAR
 from .ops.table import TABLE
 from .rewrite import Rewriter, follow
+from .target import WIDEST
 
 
 def legalize(graph):
@@ -34,13 +35,13 @@ def legalize(graph):
 
 
 # --- the last step before fusion ------------------------------------------------------------------------------------
-def settle(graph):
+def settle(graph, target=WIDEST):
     """Copies where no strides can say a view, and one value of its own for every result.
 
     reshape(permute(x))  ->  reshape(clone(permute(x)))
     return %1, %1        ->  return %1, clone(%1)         also for inputs, numbers and views as results
     """
-    settled, first = settle_views(graph)
+    settled, first = settle_views(graph, target)
     rewriter = Rewriter(settled)
     for value in settled.values:
         operands = list(rewriter.operands(value))

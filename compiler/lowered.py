@@ -233,6 +233,15 @@ class Product(_Call):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PanelProduct(Product):
+    """The same of a right matrix that lies in panels (ops/panels.py)."""
+
+    def touches(self, graph, memory, cut):
+        left, panels, result = Product.touches(self, graph, memory, cut)
+        return [left, panels if cut is None else replace(panels, by=ALL), result]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RoutineCall(_Call):
     """A Routine (kernels/library.py) on operands that are in memory in row-major order: these, of any shape."""
 

@@ -26,7 +26,7 @@ from .legalize import legalize, settle
 from .likeness import likeness
 from .loopnest import Apply, Reduce, statements
 from .lower import lower
-from .lowered import GridCall, Loops, Product, RoutineCall, UnitCall
+from .lowered import GridCall, Loops, PanelProduct, Product, RoutineCall, UnitCall
 from .memory import plan_memory, worker_bytes
 from .parallel import estimate_for_large, share
 from .plain import changed
@@ -143,7 +143,7 @@ def scheduled(graph, target, show=lambda stage, thing: None):
     # Composites are decomposed before simplification so that what two of them share is computed once. Settling comes
     # last because it fixes views as they are, and simplification changes them.
     parted, cutting = cut_first(simple)
-    settled, fourth = settle(parted)
+    settled, fourth = settle(parted, target)
     show("simplified", settled)
     fusion, fifth = _fused(settled, target)
     show("fusion", fusion)
@@ -277,6 +277,9 @@ class _Lowering:
 
     def product(self, value):
         return Product(value, *(self.reads.accesses[o.number] for o in value.operands), self.target)
+
+    def panel_product(self, value):
+        return PanelProduct(value, *(self.reads.accesses[o.number] for o in value.operands), self.target)
 
     def routine(self, value, kernel):
         return RoutineCall(value, self.bases(value), kernel)

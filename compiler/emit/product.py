@@ -33,6 +33,11 @@ class Product:
         return self.shape[-1]
 
     @property
+    def result_row(self):
+        """How far apart the rows of the result are."""
+        return self.n
+
+    @property
     def steps(self):
         """How far apart the matrices of a batch are, per operand and dimension of the batch."""
         return self.left[:-2], self.right[:-2], _batch_strides(self.batch, self.m * self.n)
@@ -97,14 +102,14 @@ class Product:
         left, right, out = pointers
         i64 = b.i64
         left_strides, right_strides = map(i64, self.left[-2:]), map(i64, self.right[-2:])
-        operands = [left, *left_strides, right, *right_strides, out, i64(self.n)]
+        operands = [left, *left_strides, right, *right_strides, out, i64(self.result_row)]
         m, n = i64(self.m if m is None else m), i64(self.n if n is None else n)
         b.call("void", function, [*operands, m, n, i64(self.depth), scratch])
 
     # --- some of it ---------------------------------------------------------------------------------------------------
     def rows(self, b, pointers, function, scratch, first, count, n=None):
         left, right, out = pointers
-        at = [self.moved(b, left, first, self.left[-2]), right, self.moved(b, out, first, self.n)]
+        at = [self.moved(b, left, first, self.left[-2]), right, self.moved(b, out, first, self.result_row)]
         self.batched(b, self.batch, self.steps, at, lambda *p: self.call(b, p, function, scratch, count, n))
 
     def columns(self, b, pointers, function, scratch, first, count):
@@ -123,6 +128,51 @@ class Product:
                 index = b.rem(b.div(flat, b.i64(stride)), b.i64(extent))
                 at = [self.moved(b, p, index, s[axis]) for p, s in zip(at, self.steps)]
             self.call(b, at, function, scratch, n=n)
+
+
+@dataclass(frozen=True, slots=True)
+class PanelProduct(Product):
+    """A product of known shape whose right matrix lies in panels (ops/panels.py): a batch of products, whose results
+    lie side by side. `shape`: (panels, m, columns of a panel)."""
+
+    @property
+    def columns_in_all(self):
+        return self.batch[0] * self.n
+
+    @property
+    def steps(self):
+        return (0,), self.right[:1], (self.n,)
+
+    @property
+    def result_row(self):
+        return self.columns_in_all
+
+    def emit_units(self, b, pointers, function, scratch, cut, first, stop, some=None):
+        if cut.along == "rows":
+            Product.emit_units(self, b, pointers, function, scratch, cut, first, stop)
+            return
+        # A unit may be less than a panel: the first and the last of a thread may be parts of one.
+        width = b.i64(self.n)
+        begin = b.mul(first, b.i64(cut.unit))
+        end = b.intrinsic("smin", b.mul(stop, b.i64(cut.unit)), b.i64(self.columns_in_all))
+        with b.loop(b.div(begin, width), b.div(b.add(end, b.i64(self.n - 1)), width), 1) as panel:
+            at = b.mul(panel, width)
+            column = b.intrinsic("smax", begin, at)
+            columns = b.sub(b.intrinsic("smin", end, b.add(at, width)), column)
+            left, right, out = pointers
+            right = self.moved(b, self.moved(b, right, panel, self.right[0]), b.sub(column, at), 1)
+            self.call(b, (left, right, self.moved(b, out, column, 1)), function, scratch, n=columns)
+
+    def turns_by_columns(self, cut, n_turns):
+        return False
+
+
+def product_of(left, right, result, size):
+    """The Product of operands with these Accesses."""
+    if len(right.shape) == len(result.shape):
+        return Product(left.strides, right.strides, result.shape, left.shape[-1], size)
+    panels, _, columns = right.shape
+    return PanelProduct(left.strides, right.strides, (panels, result.shape[0], columns), left.shape[-1], size)
 
 
 def _batch_strides(batch, step):

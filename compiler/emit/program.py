@@ -30,7 +30,7 @@ from .interrupt import InTurns, Look
 from .kernel import emit_kernel
 from .pool_choice import STATE_WORDS
 from .pool_memory import MOST_WAITS, Pool
-from .product import Product
+from .product import Product, product_of
 from .repeats import packed
 from .routine import GridStep, LibraryStep, RoutineStep, UnitStep
 from .shifted import shifted
@@ -185,7 +185,7 @@ class Program:
         (left_place, x), (right_place, y) = left, right
         out_place, result = out
         size = result.dtype.size_bytes
-        product = Product(x.strides, y.strides, result.shape, x.shape[-1], size)
+        product = product_of(x, y, result, size)
         operands = (
             self.address(left_place, x.offset * size),
             self.address(right_place, y.offset * size),

@@ -26,6 +26,15 @@ class Product(Kernel):
         return 2 * prod(value.shape) * value.operands[0].shape[-1]
 
 
+class PanelProduct(Product):
+    """A product whose right matrix lies in panels already (ops/panels.py)."""
+
+    packed = ()
+
+    def lower(self, group, lowering):
+        return lowering.panel_product(group.values[0])
+
+
 class GridProduct(Kernel):
     """Products over grids (compiler/grids.py). products_of(operands, shape of the result, attributes, bytes of an
     element) gives the Products; `order`: which operands are their a and b. Eager mode calls the same routine."""
