@@ -122,6 +122,7 @@ _TABLE = [
     ("underscored", "_utils _VF"),
     ("utils._pytree", "utils._pytree"),
     ("version", "version torch_version"),
+    ("vmapping:internals", "_vmap_internals"),
 ]
 # Modules of weft's, and names that such modules have, which are imported when they are asked for: `import weft`
 # takes half the time without them.

@@ -279,3 +279,16 @@ def _check_result(func, x):
             f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(x)}. Did you mean to set "
             "out_dims= to None for output?"
         )
+
+
+# --- weft._vmap_internals ---------------------------------------------------------------------------------------------
+class internals:
+    """weft._vmap_internals: `vmap` by the names that programs from before torch.func import."""
+
+    vmap = staticmethod(vmap)
+
+    @staticmethod
+    def _vmap(func, in_dims=0, out_dims=0, allow_none_pass_through=False):
+        if allow_none_pass_through:
+            raise NotImplementedError("_vmap: allow_none_pass_through=True is not there; return tensors, no None")
+        return vmap(func, in_dims, out_dims)

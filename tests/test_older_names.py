@@ -360,3 +360,20 @@ def test_an_optimizer_works_on_other_tensors_for_a_while():
             assert optimizer.param_groups[0]["params"][0] is other
         assert own.tolist() == kept and optimizer.param_groups[0]["lr"] == 0.1
         np.testing.assert_allclose(other.tolist(), [0.5, 0.5], rtol=1e-5)
+
+
+def test_vmap_by_its_older_names():
+    from weft._vmap_internals import _vmap, vmap
+
+    def hessian(module, of, x):
+        leaf = x.detach().requires_grad_()
+        (slope,) = module.autograd.grad((leaf**3).prod(), leaf, create_graph=True)
+        return of(lambda v: module.autograd.grad(slope, leaf, v, retain_graph=True)[0])(module.eye(3, dtype=x.dtype))
+
+    a = numbers(3)
+    theirs = hessian(torch, torch._vmap_internals._vmap, torch.tensor(a)).numpy()
+    for of in (_vmap, vmap):
+        np.testing.assert_allclose(hessian(weft, of, weft.tensor(a)).numpy(), theirs, rtol=1e-9)
+    assert _vmap(weft.dot, 1)(weft.ones(2, 3), weft.ones(2, 3)).tolist() == [2, 2, 2]
+    with pytest.raises(NotImplementedError, match="return tensors"):
+        _vmap(lambda x: None, allow_none_pass_through=True)
