@@ -39,9 +39,9 @@ def vjp(func, inputs, v=None, create_graph=False, strict=False):
     the results be differentiated further. strict: RuntimeError where an input has no influence, instead of zeros.
     """
     with enable_grad():
-        several, inputs = _tensors(inputs, "inputs", "vjp")
+        several, inputs = tensors_of(inputs, "inputs", "vjp")
         inputs = _leaves(inputs, create_graph)
-        several_out, outputs = _tensors(func(*inputs), _FUNCTION_OUTPUTS, "vjp")
+        several_out, outputs = tensors_of(func(*inputs), _FUNCTION_OUTPUTS, "vjp")
         _require_grads(outputs, _NO_GRADIENT, strict)
         v = _vector(v, outputs, several_out, create_graph, "vjp", "returns a single Tensor with a single element")
     with set_grad_enabled(create_graph or state.grad_enabled):
@@ -52,10 +52,10 @@ def vjp(func, inputs, v=None, create_graph=False, strict=False):
 def jvp(func, inputs, v=None, create_graph=False, strict=False):
     """(func(*inputs), J v): the product of the Jacobian with a tangent v, shaped as the inputs."""
     with enable_grad():
-        several, inputs = _tensors(inputs, "inputs", "jvp")
+        several, inputs = tensors_of(inputs, "inputs", "jvp")
         inputs = _leaves(inputs, create_graph)
         v = _vector(v, inputs, several, create_graph, "jvp", _SINGLE_INPUT)
-        several_out, outputs = _tensors(func(*inputs), _FUNCTION_OUTPUTS, "jvp")
+        several_out, outputs = tensors_of(func(*inputs), _FUNCTION_OUTPUTS, "jvp")
         _require_grads(outputs, _NO_GRADIENT, strict)
         # The gradient is linear in its cotangent: its derivative there is the Jacobian, transposed.
         cotangents = tuple(ones_like(out).requires_grad_() for out in outputs)
@@ -74,9 +74,9 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
     """
     _check_strategy(strategy, strict, vectorize, create_graph)
     with enable_grad():
-        several, inputs = _tensors(inputs, "inputs", "jacobian")
+        several, inputs = tensors_of(inputs, "inputs", "jacobian")
         inputs = _leaves(inputs, create_graph)
-        several_out, outputs = _tensors(func(*inputs), _FUNCTION_OUTPUTS, "jacobian")
+        several_out, outputs = tensors_of(func(*inputs), _FUNCTION_OUTPUTS, "jacobian")
         _require_grads(outputs, _NO_GRADIENT, strict)
         rows = tuple(_jacobian_of(k, out, inputs, create_graph, strict) for k, out in enumerate(outputs))
     rows = tuple(_result(row, several, create_graph) for row in rows)
@@ -116,7 +116,7 @@ def hessian(func, inputs, create_graph=False, strict=False, vectorize=False, out
 
     With a tuple of inputs, a tuple of tuples of these.
     """
-    several, inputs = _tensors(inputs, "inputs", "hessian")
+    several, inputs = tensors_of(inputs, "inputs", "hessian")
     if outer_jacobian_strategy not in _STRATEGIES:
         raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode".')
 
@@ -155,7 +155,7 @@ def hvp(func, inputs, v=None, create_graph=False, strict=False):
 def _gradient(func, inputs, v, create_graph, strict, name):
     """What both products with the Hessian begin with: the gradient, with a graph."""
     with enable_grad():
-        several, inputs = _tensors(inputs, "inputs", name)
+        several, inputs = tensors_of(inputs, "inputs", name)
         inputs = _leaves(inputs, create_graph)
         v = _vector(v, inputs, several, create_graph, name, _SINGLE_INPUT)
         output = _scalar(func(*inputs), name, strict)
@@ -165,7 +165,7 @@ def _gradient(func, inputs, v, create_graph, strict, name):
 
 
 # --- what is given ----------------------------------------------------------------------------------------------------
-def _tensors(given, what, name):
+def tensors_of(given, what, name):
     """(whether it was a tuple, a tuple of tensors)."""
     several = isinstance(given, tuple)
     found = given if several else (given,)
@@ -190,7 +190,7 @@ def _vector(v, others, several, create_graph, name, needed):
         if len(others) != 1 or others[0].numel() != 1:
             raise RuntimeError(f"The vector v can only be None if the {_subject(name)} {needed}.")
         return None
-    _, v = _tensors(v, "v", name)
+    _, v = tensors_of(v, "v", name)
     if len(v) != len(others):
         raise RuntimeError(
             f"v is a tuple of invalid length: should be {len(others)} but got {len(v)}."
@@ -217,7 +217,7 @@ _SINGLE_INPUT = "is a single Tensor with a single element"
 
 
 def _scalar(output, name, strict):
-    several, outputs = _tensors(output, _FUNCTION_OUTPUTS, name)
+    several, outputs = tensors_of(output, _FUNCTION_OUTPUTS, name)
     _require_grads(outputs, _NO_GRADIENT, strict)
     if several:
         raise RuntimeError(f"The function given to {name} should return a single Tensor")

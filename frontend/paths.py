@@ -19,7 +19,7 @@ _TABLE = [
     ("amp:cuda_amp", "cuda.amp cuda.amp.autocast_mode cuda.amp.grad_scaler"),
     ("amp:cpu_amp", "cpu.amp cpu.amp.autocast_mode cpu.amp.grad_scaler"),
     ("autograd", "autograd.function autograd.grad_mode autograd.variable"),
-    ("derivatives", "autograd.functional"),
+    ("derivatives derivative_forms", "autograd.functional"),
     ("gradcheck", "autograd.gradcheck"),
     ("graph", "autograd.graph"),
     ("profiler profiled", "profiler profiler.profiler autograd.profiler"),

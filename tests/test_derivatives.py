@@ -154,3 +154,58 @@ def test_batches_of_cotangents_that_are_none():
     for rows in (None, weft.tensor(1.0), weft.zeros(0, 2)):
         with pytest.raises(RuntimeError, match="must be a tensor whose first dimension counts cotangents"):
             weft.autograd.grad(x * 2, x, rows, is_grads_batched=True)
+
+
+@pytest.mark.oracle
+def test_helpers_that_programs_import():
+    """A Jacobian of results that are there, put together with them as minimizers do it."""
+    torch = pytest.importorskip("torch")
+
+    def jacobian(T, several_in, several_out, create_graph):
+        from_here = T.autograd.functional
+        given = [T.tensor(a).requires_grad_() for a in (np.arange(3.0), np.ones((2, 2)))][: 1 + several_in]
+        outputs = tuple((x.sin() * sum(y.sum() for y in given)).reshape(-1)[:2] for x in given)[: 1 + several_out]
+        is_in, inputs = from_here._as_tuple(tuple(given) if several_in else given[0], "inputs", "jacobian")
+        is_out, outputs = from_here._as_tuple(outputs if several_out else outputs[0], "outputs", "jacobian")
+        sizes = tuple(x.numel() for x in outputs)
+        basis = from_here._construct_standard_basis_for(outputs, sizes)
+        rows = T._vmap_internals._vmap(lambda v: T.autograd.grad(outputs, inputs, v, create_graph=True))(basis)
+        found = [
+            tuple(part.view(y.shape + x.shape) for part, y in zip(row.split(sizes), outputs))
+            for row, x in zip(rows, inputs)
+        ]
+        found = from_here._grad_postprocess(tuple(zip(*found)), create_graph=create_graph)
+        return from_here._tuple_postprocess(found, (is_out, is_in))
+
+    def flat(found):
+        return [x for part in found for x in flat(part)] if isinstance(found, tuple) else [found]
+
+    def shape_of(found):
+        return tuple(map(shape_of, found)) if isinstance(found, tuple) else tuple(found.shape)
+
+    for options in np.ndindex(2, 2, 2):
+        ours, theirs = jacobian(weft, *map(bool, options)), jacobian(torch, *map(bool, options))
+        assert shape_of(ours) == shape_of(theirs)
+        for one, other in zip(flat(ours), flat(theirs)):
+            assert one.requires_grad == other.requires_grad
+            np.testing.assert_allclose(one.detach().numpy(), other.detach().numpy())
+
+
+@pytest.mark.oracle
+def test_helpers_about_tuples():
+    torch = pytest.importorskip("torch")
+    seen = []
+    for T in (weft, torch):
+        from_here, x = T.autograd.functional, T.ones(2, requires_grad=True)
+        noted = [from_here._as_tuple(x) == (x,), from_here._as_tuple([x, x])[1] is x]
+        for wrong in (3, (x, 3)):
+            with pytest.raises(TypeError) as caught:
+                from_here._as_tuple(wrong, "inputs", "vjp")
+            noted.append(str(caught.value))
+        for create_graph in (False, True):
+            for need_graph in (False, True):
+                one, other = from_here._grad_preprocess((x, x), create_graph, need_graph)
+                noted += [one is x, one.requires_grad, one.is_leaf, other.is_leaf]
+        noted += [from_here._tuple_postprocess((1, 2), True), from_here._tuple_postprocess((1,), False)]
+        seen.append(noted)
+    assert seen[0] == seen[1]

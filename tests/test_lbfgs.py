@@ -1,6 +1,7 @@
 """LBFGS against PyTorch's: the same points are evaluated, in eager mode and inside compiled calls."""
 
 import copy
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -121,3 +122,41 @@ def test_errors():
         weft.optim.LBFGS(params, line_search_fn="armijo").step(lambda: params[0].sum())
     with pytest.raises(TypeError, match="step"):
         weft.optim.LBFGS(params).step()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("options", [{}, {"c1": 1e-2, "c2": 0.1}, {"max_ls": 3}, {"tolerance_change": 0.5}])
+@pytest.mark.parametrize("first", [1e-3, 1.0, 40.0])
+def test_a_line_search_by_pytorchs_name(options, first):
+    torch = pytest.importorskip("torch")
+
+    def found(T, search):
+        x, calls = T.tensor([1.3, -0.7, 2.0], dtype=T.float64), []
+
+        def evaluated(x, t, d):
+            calls.append(float(t))
+            here = (x + t * d).requires_grad_()
+            loss = (here**4).sum() - 3 * (here[0] * here[1]).sin() + here.square().sum()
+            return float(loss), T.autograd.grad(loss, here)[0]
+
+        loss, gradient = evaluated(x, 0.0, x)
+        d = -gradient
+        loss, gradient, t, n = search(evaluated, x, first, d, loss, gradient, gradient.dot(d), **options)
+        return [float(loss), *gradient.tolist(), float(t), n], calls
+
+    ours, theirs = [found(T, import_module(f"{T.__name__}.optim.lbfgs")._strong_wolfe) for T in (weft, torch)]
+    for one, other in zip(ours, theirs):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.oracle
+def test_the_least_of_a_cubic_by_pytorchs_name():
+    torch = pytest.importorskip("torch")
+    functions = [import_module(f"{T.__name__}.optim.lbfgs")._cubic_interpolate for T in (weft, torch)]
+    numbers = np.random.default_rng(0).normal(size=(50, 6))
+    for row in numbers:
+        for bounds in (None, (-0.5, 0.5)):
+            given = [T.tensor(row) for T in (weft, torch)]
+            ours, theirs = [function(*x, bounds=bounds) for function, x in zip(functions, given)]
+            np.testing.assert_allclose(float(ours), float(theirs), rtol=1e-9, atol=1e-12)
+            assert functions[0](*row.tolist(), bounds=bounds) == float(ours)

@@ -5,7 +5,7 @@ from ..creation import zeros_like
 from ..runtime.eager.update import remember
 from ..runtime.state.modes import enable_grad, no_grad
 from ..shaping import cat
-from .line_search import Point, strong_wolfe
+from .line_search import CURVATURE, DECREASE, Point, Start, cubic_minimum, strong_wolfe
 from .optimizer import Optimizer, require, require_rate
 
 _LEAST_CURVATURE = 1e-10  # of a step that is remembered
@@ -146,7 +146,7 @@ class _Descent:
             return Point(length, loss, gradient, (gradient * direction).sum().item())
 
         size, left = direction.abs().max().item(), group["max_eval"] - self.calls
-        here = Point(0.0, self.loss, self.gradient, slope)
+        here = Start(0.0, self.loss, self.gradient, slope)
         found = strong_wolfe(point_at, here, length, size, group["tolerance_change"], left)
         self.loss, self.gradient, self.state["t"] = found.loss, found.gradient, found.length
         self.move(direction, found.length)
@@ -180,3 +180,28 @@ def _flat(param):
 def _real(x):
     """Of complex numbers real and imaginary parts, as numbers of their own."""
     return view_as_real(x) if x.dtype.is_complex else x
+
+
+# --- by the names that minimizers written for PyTorch import ----------------------------------------------------------
+def _cubic_interpolate(x1, f1, g1, x2, f2, g2, bounds=None):
+    low, high = sorted((float(x1), float(x2))) if bounds is None else map(float, bounds)
+    first, second = (Point(float(x), float(f), None, float(g)) for x, f, g in ((x1, f1, g1), (x2, f2, g2)))
+    return cubic_minimum(first, second, (low, high))
+
+
+def _strong_wolfe(
+    obj_func, x, t, d, f, g, gtd, c1=DECREASE, c2=CURVATURE, tolerance_change=1e-9, max_ls=25
+):  # fmt: skip
+    """(loss, gradient, length, number of evaluations) of a step from x along d; obj_func(x, length, d): (loss,
+    gradient)."""
+    n_calls = 0
+
+    def point_at(length):
+        nonlocal n_calls
+        n_calls += 1
+        loss, gradient = obj_func(x, length, d)
+        return Point(length, float(loss), gradient, gradient.dot(d).item())
+
+    here = Start(0.0, float(f), g, float(gtd), c1, c2)
+    found = strong_wolfe(point_at, here, t, d.abs().max().item(), tolerance_change, max_ls)
+    return found.loss, found.gradient, found.length, n_calls

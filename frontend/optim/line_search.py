@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_DECREASE, _CURVATURE = 1e-4, 0.9  # c1 and c2 of the Wolfe conditions
+DECREASE, CURVATURE = 1e-4, 0.9  # c1 and c2 of the Wolfe conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,25 @@ class Point:
     slope: float
 
 
+@dataclass(frozen=True, slots=True)
+class Start(Point):
+    """The Point at length 0, and what the conditions ask of others."""
+
+    decrease: float = DECREASE
+    curvature: float = CURVATURE
+
+    def falls_too_little(self, point):
+        return point.loss > self.loss + self.decrease * point.length * self.slope
+
+    def is_flat(self, point):
+        return abs(point.slope) <= -self.curvature * self.slope
+
+
 def strong_wolfe(point_at, start, length, direction_size, tolerance, max_steps):
     """The point to go on from.
 
-    point_at(length): evaluates a Point. start: the Point at length 0. direction_size: the largest element of the
-    direction; the search ends where the enclosure times it is below `tolerance`.
+    point_at(length): evaluates a Point. direction_size: the largest element of the direction; the search ends where
+    the enclosure times it is below `tolerance`.
     """
     points, steps = _bracket(point_at, start, length, max_steps)
     if len(points) == 1:
@@ -35,26 +49,18 @@ def strong_wolfe(point_at, start, length, direction_size, tolerance, max_steps):
     return _zoom(point_at, start, points, direction_size, tolerance, max_steps - steps)
 
 
-def _falls_too_little(start, point):
-    return point.loss > start.loss + _DECREASE * point.length * start.slope
-
-
-def _is_flat(start, point):
-    return abs(point.slope) <= -_CURVATURE * start.slope
-
-
 def _bracket(point_at, start, length, max_steps):
     """([a good point], steps) or ([two points around one], steps)."""
     before, point = start, point_at(length)
     for step in range(max_steps):
-        if _falls_too_little(start, point) or step > 1 and point.loss >= before.loss:
+        if start.falls_too_little(point) or step > 1 and point.loss >= before.loss:
             return [before, point], step
-        if _is_flat(start, point):
+        if start.is_flat(point):
             return [point], step
         if point.slope >= 0:
             return [before, point], step
         bounds = point.length + 0.01 * (point.length - before.length), point.length * 10
-        before, point = point, point_at(_cubic_minimum(before, point, bounds))
+        before, point = point, point_at(cubic_minimum(before, point, bounds))
     return [start, point], max_steps
 
 
@@ -67,11 +73,11 @@ def _zoom(point_at, start, points, direction_size, tolerance, max_steps):
             break
         length, near_edge = _trial(points, near_edge)
         point = point_at(length)
-        if _falls_too_little(start, point) or point.loss >= points[low].loss:
+        if start.falls_too_little(point) or point.loss >= points[low].loss:
             points[high] = point
             low = _lower(points)
             continue
-        if _is_flat(start, point):
+        if start.is_flat(point):
             return point
         if point.slope * (points[high].length - points[low].length) >= 0:
             points[high] = points[low]
@@ -86,7 +92,7 @@ def _lower(points):
 def _trial(points, near_edge):
     """The next length inside the enclosure, and whether it is near an edge, where a second one is moved inwards."""
     low, high = sorted(point.length for point in points)
-    length = _cubic_minimum(*points, (low, high))
+    length = cubic_minimum(*points, (low, high))
     margin = 0.1 * (high - low)
     if min(high - length, length - low) >= margin:
         return length, False
@@ -95,7 +101,7 @@ def _trial(points, near_edge):
     return (high - margin if abs(length - high) < abs(length - low) else low + margin), False
 
 
-def _cubic_minimum(first, second, bounds):
+def cubic_minimum(first, second, bounds):
     """The minimum, within bounds, of the cubic with the losses and slopes of two points, or their middle."""
     low, high = bounds
     near, far = (first, second) if first.length <= second.length else (second, first)
