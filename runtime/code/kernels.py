@@ -23,6 +23,7 @@ _elementwise_text = later("compiler.eager_kernels:elementwise_text")
 _limits_text = later("compiler.eager_kernels:limits_text")
 _lookup_text = later("compiler.eager_kernels:lookup_text")
 _rule_text = later("compiler.eager_kernels:rule_text")
+_across_text = later("compiler.eager_across:across_text")
 _turned_text = later("compiler.eager_turned:turned_text")
 _source_text = later("compiler.eager_kernels:source_text")
 _reduction_text = later("compiler.eager_kernels:reduction_text")
@@ -108,6 +109,12 @@ def turned_address(op, dtypes, out_dtype, attributes, kinds):
     key = f"eager turned {op.name} {names} {out_dtype.name} {sorted(attributes.items())} {kinds}"
     text = lambda: _turned_text(op, dtypes, out_dtype, attributes, kinds, jit.kernel_target())  # noqa: E731
     return library(key, text).address("weft_kernel")
+
+
+def across_address(op, dtype, order, lies):
+    """The address of a kernel of a reduction on what does not lie in order (eager_across.py)."""
+    text = lambda: _across_text(op, dtype, order, lies, jit.kernel_target())  # noqa: E731
+    return library(f"eager across {op.name} {dtype.name} {order} {lies}", text).address("weft_kernel")
 
 
 def lookup_address(how, element, is_single):

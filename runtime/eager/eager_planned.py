@@ -142,9 +142,15 @@ def derivative_of(plan, program, layout, kind=Builder):
     return builder, new, shown
 
 
+def _is_across(builder, rule):
+    """Whether there will be no program, since the operand is read as it lies."""
+    given = [builder.values[k] for k in range(builder.n_given)]
+    return rule.is_across([None if x is None or x.is_number or x.is_whole else x.strides for x in given])
+
+
 def add_program(builder, program):
     """The steps of an ArrayProgram."""
-    if program.fused is not None and program.fused.is_large:
+    if program.fused is not None and program.fused.is_large and not _is_across(builder, program.fused.rule):
         raise NoSteps("large operands, for which a program is compiled")
     for k, x in enumerate(program.rest):
         if x is not None:

@@ -11,8 +11,9 @@ from ...compiler.dtypes import bool_, complex64, complex128, element_of, float32
 from ...compiler.extent import whole
 from ...compiler.kernels.library import GridProduct
 from ..code import kernels
+from ..programs.across import across
 from ..programs.evaluate import runs
-from .eager_words import MOST_ARGUMENTS, REDUCTION, ROUTINE, NoSteps, Place
+from .eager_words import ELEMENTWISE, MOST_ARGUMENTS, MOST_LOOPS, REDUCTION, ROUTINE, NoSteps, Place
 
 _REDUCED = (float32, float64, bool_, int64, int32, complex64, complex128)
 
@@ -62,6 +63,8 @@ def steps_of_reduction(builder, op, attributes, dtype, x, out):
     parts = list(reversed(runs(attributes["axes"])))
     if not parts:
         builder.write(builder.converted(x, dtype), out)
+    if not x.is_whole and _steps_across(builder, op, attributes["axes"], x, out):
+        return
     x = x if x.is_whole else builder.copied(x)
     shape = x.shape
     for k, (first, count) in enumerate(parts):
@@ -74,3 +77,16 @@ def steps_of_reduction(builder, op, attributes, dtype, x, out):
         numbers = [*sizes, *[0] * (9 - len(sizes))]
         builder.append_step(kind=REDUCTION, reduction=address, places=places, numbers=numbers)
         x = target
+
+
+def _steps_across(builder, op, axes, x, out):
+    """Whether the operand is read as it lies."""
+    found = across(op, x.dtype, x.shape, x.strides, axes)
+    if found is None or len(found.loops) > MOST_LOOPS:
+        return False
+    words = [*found.extents, *(step * x.dtype.size_bytes for step in found.steps)]
+    address = kernels.across_address(op, x.dtype, found.order, found.lies)
+    loops = [] if found.loops == [(1, (0, 0))] else found.loops
+    size = prod(found.extents)
+    builder.append_in_loops(loops, [x, out], kind=ELEMENTWISE, elementwise=address, strides=words, size=size)
+    return True

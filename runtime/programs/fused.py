@@ -120,6 +120,8 @@ class Fused:
             self._found(layout)
         if not self.worth or layout is None or layout in self.programs or len(self.programs) >= MOST_LAYOUTS:
             return 0
+        if layout and self.rule.is_across(layout):
+            return 0
         n_calls = max((self.due - self.spent) // self.worth, FEWEST_LENT)
         self.account.left -= n_calls * self.worth
         self.spent += n_calls * self.worth
@@ -129,6 +131,8 @@ class Fused:
         """A program for operands that lie so, if it is there or it is time to compile one. If not, it is asked for
         again when twice as much was computed."""
         if self.spent < self.due or layout is None or jit.is_compiling() or len(self.programs) >= MOST_LAYOUTS:
+            return None
+        if layout and self.rule.is_across(layout):
             return None
         return self._made(layout)
 

@@ -6,6 +6,7 @@ are, and one for many sizes is made as for a recording (sizes.py).
 
 from ...compiler.dtypes import bool_, int32, int64
 from ...compiler.ops.table import Meta
+from .across import is_across
 from .description import Stretch
 from .recording import ValueMeta
 
@@ -40,6 +41,10 @@ class Rule:
         if self.above:
             return all(-self.above <= inputs[k] < self.above for k in self.integers)
         return self.meta.dtype.is_floating_point and all(abs(inputs[k]) <= LARGEST_EXACT for k in self.integers)
+
+    def is_across(self, layout):
+        """Whether native code reads operands that lie so as they lie, where a program would copy them first."""
+        return self.differentiated is None and is_across(self.op, self.attributes, self.metas, layout)
 
     @property
     def kind(self):
