@@ -230,3 +230,22 @@ def test_what_is_captured_is_given_too():
         check(f, weft.from_numpy(other := numbers(4, seed=k)))
         data[k] = other[k]
         check(f, y)
+
+
+@pytest.mark.parametrize("runs_python", [True, False])
+def test_large_copies_are_not_kept_for_the_next_call(monkeypatch, runs_python):
+    """What serves a way that calls go would hold them."""
+    monkeypatch.setattr("weft.runtime.replay.frame_usual.MOST_KEPT", 100)
+    loss, inputs, wanted = regression()
+    counted = []
+    f = settled((lambda w: counted.append(1) or loss(w)) if runs_python else loss, weights())
+    assert is_whole(f) is not runs_python or not native_code_is_used()
+    calls = []
+    for seed in range(4):
+        inputs[seed] = seed
+        w = weights(seed)
+        calls.append((check(f, w), w, gradient(inputs, wanted, w)))
+    inputs[:] = 0
+    for result, w, known in calls:
+        result.backward()
+        assert w.grad.tolist() == known.tolist()

@@ -12,6 +12,7 @@ state it would have had. A UsualFrame knows nothing else: there is nothing it ca
 import threading
 from functools import partial
 from itertools import count
+from math import prod
 
 from ...compiler.ops.view import data
 from ..eager.saved import meta_of
@@ -22,7 +23,7 @@ from ..record import frame_inputs, frame_through
 from ..record.frame_run import run
 from ..state.aligned import owner_of
 from ..state.attributes import same_attributes
-from ..state.exposure import has_exposed, is_exposed
+from ..state.exposure import MOST_KEPT, has_exposed, is_exposed
 from ..state.modes import frame_in_making, state
 from ..state.tensor import Tensor, pending_tensor
 from ..state.turns import follows, take_for_call
@@ -116,9 +117,9 @@ class UsualFrame(
         alive = {*needed.live, *needed.views, *needed.differentiable}
         self.results = [(vid, vid in alive) for vid in computed]
         self.fresh = [vid for entry in entries for vid, _, _ in entry.fresh]
-        self.last_copies = [None] * (
-            max(self.fresh, default=-1) + 1
-        )  # by number, of memory that is shown elsewhere too
+        # Of memory that NumPy arrays show too, by number; whether they are kept for the next call.
+        self.last_copies = [None] * (max(self.fresh, default=-1) + 1)
+        self.keeps_copies = sum([_bytes_of(self.metas[vid]) for vid in self.fresh]) <= MOST_KEPT
         self.turned = turned_arguments(frame, entries, needed)
         self.hookable, self.hooked = frame.hooked_values - frame.places.keys(), {}  # numbers; number -> HookedValue
         self.functions, self.has_nodes = {}, bool(frame.hooked_values)
@@ -480,3 +481,7 @@ class UsualFrame(
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.onlooker if self.working else self.depart(asked=name), name)
+
+
+def _bytes_of(meta):
+    return prod(meta.shape) * meta.dtype.numpy.itemsize

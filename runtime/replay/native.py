@@ -255,7 +255,7 @@ class NativeReplay:
         self.fill_changes(self.held)
         words[t.N_FRESH_NUMBERS] = self.fill(t.FRESH_NUMBERS, [(number,) for number in frame.fresh], 1)
         words[t.COPIES], words[t.MAY_SHARE] = id(frame.copies), not frame.changes_arguments
-        words[t.LAST_COPIES] = id(frame.last_copies)
+        words[t.LAST_COPIES], words[t.KEEPS_COPIES] = id(frame.last_copies), frame.keeps_copies
         words[t.N_TENSORS], words[t.REMEMBERED] = frame.n_tensors, id(frame.remembered)
         words[t.ENDED], words[t.FINISHED_CALL] = id(frame.ended), id(frame.kind_of_finished)
         words[t.ENDED_CALL] = id(frame.kind_of_ended)

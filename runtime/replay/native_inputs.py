@@ -233,6 +233,9 @@ def clean(f, tensors):
     """At the end of the call: hold nothing of what was new in it."""
     b, numbers, copies = f.b, f.word(t.FRESH_NUMBERS), f.word(t.COPIES)
     with b.loop(0, f.word(t.N_FRESH_NUMBERS, I64), 1) as k:
-        f.assign(f.word(t.NONE), b.offset(tensors, f.item(numbers, k, I64), 8), 0)
+        number = f.item(numbers, k, I64)
+        f.assign(f.word(t.NONE), b.offset(tensors, number, 8), 0)
+        with b.when(b.cmp("eq", f.word(t.KEEPS_COPIES, I64), b.i64(0))):
+            f.assign(f.word(t.NONE), b.offset(f.load(f.word(t.LAST_COPIES), f.layout.list_items), number, 8), 0)
     with b.when(b.cmp("ne", f.load(copies, f.layout.dict_used, I64), b.i64(0))):
         f.python("PyDict_Clear", [copies], "void")

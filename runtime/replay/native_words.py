@@ -54,8 +54,8 @@ SLOW = 88  # and more: per method the Python method that does the same
 # What Python does at the end of a call, before and after its program: makes what stands for the call, and hands out
 # what native code does not know of. Null if there is nothing to do.
 BEGIN_END, FINISH_END = 106, 107
-# Numbers of the tensors from outside that are new in every call; the dict of copies of exposed ones, and by number the
-# last copies, as a list.
+# Numbers of the tensors from outside that are new in every call; the dict of copies of exposed ones (LAST_COPIES:
+# the list of the last copies, by number; KEEPS_COPIES: whether they are kept for the next call).
 FRESH_NUMBERS, N_FRESH_NUMBERS, COPIES = 108, 109, 110
 # The native functions that make what stands for the call, and that open it when the program has run; null if Python
 # does. The first gives None where it leaves that to Python.
@@ -67,9 +67,8 @@ IS_FINISHED = 117  # whether FINISH_END is called wherever BEGIN_END is, and not
 FINISHED_CALL = 118  # the class of what stands for a call in results that have a history (usual_calls.py)
 WHOLE, ASKED = 119, 120  # what gives the results without a call (whole_call.py), or null; asked classes
 READERS = 121  # finished calls that will read memory (state/tensor.py)
-ENDED_CALL, LAST_COPIES, API = range(
-    122, 125
-)  # the class of what stands for a call whose own backward has freed all (usual_ended.py)
+ENDED_CALL = 122  # the class of what stands for a call whose own backward has freed all (usual_ended.py)
+LAST_COPIES, KEEPS_COPIES, API = 123, 124, 125
 N_WORDS = API + len(FUNCTIONS)
 METHODS = str.split(
     "begin apply call_again backward_again gradients_again before_gradient update update_again step_again count_steps "

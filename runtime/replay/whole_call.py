@@ -179,7 +179,8 @@ class WholeCall:
         """reads, outside: as of read_words. leaves: (type, value) of the arguments, the value None of tensors.
         numbers: the Python numbers among operands. pieces: of the results, as Piece. made: as of steps_of. shown:
         (number, leaf, source, n_bytes), as Shown."""
-        is_kept = frame.outside is not None or bool(steps_of(frame, made))
+        is_read_later = frame.outside is not None or bool(steps_of(frame, made))
+        snapshots = [Snapshots(frame.keeps_copies) if is_read_later else None for _ in shown]
         steps = steps_of(frame, made)
         views = () if steps else [View(number=e.vid, base=e.root) for e in frame.entries[:-1] if e.root is not None]
         words = Words(
@@ -192,8 +193,8 @@ class WholeCall:
             numbers=frame.numbers,
             constants=numbers,
             shown=[
-                Shown(number=number, leaf=leaf, n_bytes=n, source=source, snapshots=Snapshots() if is_kept else None)
-                for number, leaf, source, n in shown
+                Shown(number=number, leaf=leaf, n_bytes=n, source=source, snapshots=of_one)
+                for (number, leaf, source, n), of_one in zip(shown, snapshots)
             ],
             more=partial(frame.take_steps, steps) if steps else None,
             views=views,

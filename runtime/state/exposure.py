@@ -16,6 +16,7 @@ from .references import is_base_held
 from .tensor import LentMemory, Tensor, tensor_of
 
 MOST_BYTES = 4 << 20  # copied in a call; a copy of more would take longer than the rest of many calls
+MOST_KEPT = 4 << 20  # of copies for the calls that follow, by what serves one way that calls go
 TOO_LARGE = "an op reads more than 4 MiB of memory that a NumPy array shares; weft.tensor(array) is a copy of its own"
 _WORD = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _SMALL = 1 << 16
@@ -129,15 +130,19 @@ class LentSince:
 class Snapshots:
     """Tensors with what is in the memory of others when it is asked for: the same one as long as that is the same."""
 
-    __slots__ = ("last",)
+    __slots__ = ("last", "keeps")
 
-    def __init__(self):
-        self.last = None
+    def __init__(self, keeps):
+        """keeps: whether the last one is kept for the next call."""
+        self.last, self.keeps = None, keeps
 
     def __call__(self, tensor):
-        if self.last is None or not are_same(self.last._data, tensor._data):
-            self.last = tensor_of(copied(tensor._data))
-        return self.last
+        if self.last is not None and are_same(self.last._data, tensor._data):
+            return self.last
+        made = tensor_of(copied(tensor._data))
+        if self.keeps:
+            self.last = made
+        return made
 
 
 class Copies:
