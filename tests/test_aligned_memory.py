@@ -51,6 +51,29 @@ def test_tensors_of_arrays_begin_with_a_line():
         assert weft.tensor(given).data_ptr() % 64 == 0
 
 
+@pytest.mark.parametrize("make", [
+    lambda: weft.ones(*LARGE),
+    lambda: weft.empty(LARGE, dtype=weft.float64),
+    lambda: weft.zeros(size=(4, *LARGE), dtype=weft.bool),
+    lambda: weft.full(LARGE, 2 + 1j),
+    lambda: weft.full(LARGE, 7, dtype=weft.int32),
+    lambda: weft.zeros_like(weft.ones(*LARGE), dtype=weft.int64),
+    lambda: weft.ones_like(weft.ones(*LARGE)),
+    lambda: weft.nn.Linear(*LARGE).weight.detach(),
+])  # fmt: skip
+def test_tensors_of_one_number_begin_with_a_line(make):
+    kept = [make() for _ in range(5)]
+    assert [x.data_ptr() % 64 for x in kept] == [0] * 5
+    assert all(x.dtype is kept[0].dtype and x.shape == kept[0].shape and x.is_contiguous() for x in kept)
+
+
+def test_tensors_of_one_number_hold_it():
+    assert (weft.full(LARGE, 7, dtype=weft.int32) == 7).all() and (weft.full(LARGE, 2 + 1j).numpy() == 2 + 1j).all()
+    assert weft.zeros(*LARGE).sum() == 0 and weft.ones(*LARGE, dtype=weft.bool).all()
+    with pytest.raises(RuntimeError):
+        weft.full(LARGE, 300, dtype=weft.int8).sum()
+
+
 def test_results_of_compiled_calls_begin_with_a_line():
     step = weft.compile(lambda x: (x * 2 + 1, x.sum(0)))
     x = weft.randn(*LARGE)

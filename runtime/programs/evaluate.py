@@ -150,6 +150,10 @@ def on_types(op, operand_types):
 
 def _source(op, numbers, attributes):
     shape, dtype = attributes["shape"], attributes["dtype"]
+    if "fill" in op.traits and is_large(shape, dtype.numpy):
+        out = new_array(shape, dtype.numpy)
+        out[...] = op.evaluate(*numbers, shape=(), dtype=dtype)
+        return out
     if 0 in shape or not _has_source_kernel(op, [type(x) for x in numbers], dtype):
         return np.asarray(op.evaluate(*numbers, **attributes))
     return _run_source(op, numbers, dtype, new_array(shape, dtype.numpy))
