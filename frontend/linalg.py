@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 
+from . import info_numbers as infos
 from .absent import names_in
 from .casting import all_in_wide, lowered
 from .caught import tried_if_caught
@@ -457,28 +458,10 @@ all_in_wide(
 
 
 # --- with a number that says how it went ------------------------------------------------------------------------------
-def _with_info(name, names, function, result_shape):
-    made = result_type(f"linalg_{name}", *names, "info")
-
-    def run(A, *args, check_errors=False, **options):
-        info = tensor_of(np.zeros(A.shape[:-2], np.int32))
-        try:
-            found = function(A, *args, **options)
-        except LinAlgError:
-            if check_errors:
-                raise
-            found, info = full(result_shape(A, *args), math.nan, dtype=A.dtype), info + 1
-        return made(*(found if isinstance(found, tuple) else (found,)), info)
-
-    run.__name__ = name
-    run.__doc__ = f"{function.__name__}, and an info per matrix that is not 0 where it failed (the result is NaN then)."
-    return run
-
-
-inv_ex = _with_info("inv_ex", ["inverse"], inv, lambda A: A.shape)
-cholesky_ex = _with_info("cholesky_ex", ["L"], cholesky, lambda A: A.shape)
-solve_ex = _with_info("solve_ex", ["result"], solve, lambda A, B: B.shape)
-lu_factor_ex = _with_info("lu_factor_ex", ["LU", "pivots"], lu_factor, lambda A: A.shape)
+inv_ex = infos.with_info("inv_ex", ["inverse"], inv, infos.no_inverse)
+cholesky_ex = infos.with_info("cholesky_ex", ["L"], cholesky, infos.part_of_cholesky)
+solve_ex = infos.with_info("solve_ex", ["result"], solve, infos.no_solution)
+lu_factor_ex = infos.zeros_on_the_diagonal(lu_factor, "lu_factor_ex")
 
 take_out("linalg", globals())
 put_doors("linalg", globals(), names_in("linalg") & globals().keys())
