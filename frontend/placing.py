@@ -246,21 +246,30 @@ def masked_select(input, mask):
     return reshape(getitem(expand(input, shape), expand(mask, shape)), -1)
 
 
-def masked_scatter(input, mask, source):
-    """A copy of input with the elements of source, in order, where the mask holds."""
+def _masked_scatter(input, mask, source):
     if mask.dtype is not dtypes.bool_:
         raise OpError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
     if input.dtype is not source.dtype:
         raise OpError(f"masked_scatter: expected self and source to have same dtypes: {input.dtype}, {source.dtype}")
-    shape = broadcast_shapes("masked_scatter", [input.shape, mask.shape])
-    input, mask = expand(input, shape), expand(mask, shape)
-    (positions,) = array_that_sizes(mask).reshape(-1).nonzero()
+    sizes = shape_of(input)
+    if shape_of(mask) != sizes:
+        shape = broadcast_shapes("masked_scatter", [sizes, mask.shape])
+        if shape != sizes:
+            return None
+        mask = expand(mask, shape)
+    positions = np.flatnonzero(array_that_sizes(mask))
     if len(positions) > source.numel():
         raise OpError(
             f"masked_scatter: Number of elements of source < number of ones in mask: {source.numel()}, {len(positions)}"
         )
-    flat = index_put(flatten(input), (tensor_of(positions),), flatten(source)[: len(positions)])
-    return reshape(flat, shape)
+    part = flatten(source)[: len(positions)]
+    return indexing.index_put, (tensor_of(positions), part), {"axis": 0, "merged": (input.numel(),)}
+
+
+@changing(_masked_scatter)
+def masked_scatter(input, mask, source):
+    """A copy of input with the elements of source, in order, where the mask holds."""
+    return masked_scatter(expand(input, broadcast_shapes("masked_scatter", [input.shape, mask.shape])), mask, source)
 
 
 def argwhere(input):
