@@ -88,16 +88,22 @@ def kthvalue(input, k, dim=-1, keepdim=False):
     return _picked(_Kthvalue, input, index, axis, keepdim)
 
 
-_MANY = 1 << 7
+_MANY, _MANY_IN_ALL = 1 << 7, 1 << 12
 
 
 def _of_rank(input, axis, rank):
     """The positions of a rank in long rows outside of calls, where the rest need no order; else None. A rank is no
     median where there are NaNs."""
-    array = input._data
-    if state.frame is not None or watching or array is None or not array.ndim or array.shape[axis] < _MANY:
+    shape = input.shape
+    if state.frame is not None or not shape or rank < 32:
         return None
-    if input.dtype not in _PARTED or rank < 32 or array.dtype.kind == "f" and array.max() != array.max():
+    if shape[axis] < _MANY and prod(shape) < _MANY_IN_ALL:
+        return None
+    is_noted = watching and getattr(state.forward, "notes_changes", False)
+    array = input.array if is_noted else input._data  # an error then: the call is not one of ops alone
+    if watching or array is None:
+        return None
+    if input.dtype not in _PARTED or array.dtype.kind == "f" and array.max() != array.max():
         return None
     return ordering.position_of_rank(input, axis=axis, rank=rank)
 

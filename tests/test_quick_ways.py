@@ -94,3 +94,35 @@ def test_erfc_of_float32_is_rounded_well():
     assert (error / np.spacing(expected.astype(np.float32))).max() < 0.55
     ends = weft.erfc(weft.tensor([np.inf, -np.inf, np.nan])).tolist()
     assert ends[:2] == [0.0, 2.0] and ends[2] != ends[2]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("dtype", ["float32", "int64", "uint8"])
+@pytest.mark.parametrize(("shape", "dim"), [((70, 90), 1), ((90, 70), 0), ((3, 120, 40), -2), ((5000,), 0)])
+def test_modes_and_medians_of_rows_with_ties(shape, dim, dtype):
+    torch = pytest.importorskip("torch")
+    numbers = np.random.default_rng(1).integers(0, 30, shape).astype(dtype)
+    ours, theirs = weft.tensor(numbers), torch.tensor(numbers)
+    for _ in range(12):
+        values, indices = ours.mode(dim=dim)
+        assert values.tolist() == theirs.mode(dim=dim).values.tolist()
+        # The last one of them. PyTorch's depends on how it sorts.
+        equal = np.flip(numbers == np.expand_dims(values.numpy(), dim), dim)
+        assert indices.tolist() == (shape[dim] - 1 - equal.argmax(dim)).tolist()
+        values, indices = weft.median(ours, dim=dim)
+        assert values.tolist() == theirs.median(dim=dim).values.tolist()
+        assert (ours.take_along_dim(indices.unsqueeze(dim), dim).squeeze(dim) == values).all()
+        order = weft.argsort(ours, dim=dim, stable=True).select(dim, (shape[dim] - 1) // 2)
+        assert indices.tolist() == order.tolist()
+        assert ours.median().item() == theirs.median().item()
+
+
+def test_modes_and_medians_of_rows_with_nan():
+    numbers = np.random.default_rng(2).integers(0, 5, (40, 300)).astype(np.float32)
+    numbers[3, 7:] = np.nan
+    numbers[5, ::2] = -0.0
+    x = weft.tensor(numbers)
+    for _ in range(12):
+        values = x.mode(1).values
+        assert values[3] == numbers[3, :7].min() or values[3] in numbers[3, :7]
+        assert values[5] == 0.0 and x.median(1).values[3].isnan()

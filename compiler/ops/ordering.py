@@ -187,10 +187,12 @@ median_index = composite(
 def _evaluate_rank(x, axis, rank):
     """Where the element of a rank is in the stable order of each row, without ordering the rest."""
     rows = np.moveaxis(x, axis, -1)
-    if (rows != rows).any():
+    largest = rows.max() if rows.size else 0
+    if largest != largest:
         return np.asarray(np.argsort(rows, -1, kind="stable")[..., rank], np.int64)
-    found = np.partition(rows, rank, -1)[..., rank : rank + 1]
-    equal, before = rows == found, rank - np.count_nonzero(rows < found, -1)
+    parted = np.partition(rows, rank, -1)
+    found = parted[..., rank : rank + 1]
+    equal, before = rows == found, rank - np.count_nonzero(parted[..., :rank] < found, -1)
     if not before.any():
         return np.asarray(equal.argmax(-1), np.int64)
     return np.asarray((np.cumsum(equal, -1) > before[..., None]).argmax(-1), np.int64)
@@ -221,8 +223,8 @@ def _evaluate_mode(x, axis):
         found = [_mode_of_few(row) for row in rows.reshape(-1, rows.shape[-1]).tolist()]
         if None not in found:
             return np.array(found, np.int64).reshape(rows.shape[:-1])
-    if 0 < x.size * x.shape[axis] <= _FEW_PAIRS and not (x != x).any():
-        return _modes_of(rows)
+    if x.size and not (x != x).any():
+        return (_modes_of if x.size * x.shape[axis] <= _FEW_PAIRS else _modes_of_sorted)(rows)
     found = [_mode_of(row) for row in rows.reshape(-1, rows.shape[-1])]
     return np.asarray(found, np.int64).reshape(rows.shape[:-1])
 
@@ -248,6 +250,23 @@ def _modes_of(rows):
     is_frequent = counts == counts.max(-1, keepdims=True)
     smallest = np.where(is_frequent, rows, rows.max(-1, keepdims=True)).min(-1, keepdims=True)
     return np.asarray(rows.shape[-1] - 1 - (is_frequent & (rows == smallest))[..., ::-1].argmax(-1), np.int64)
+
+
+def _modes_of_sorted(rows):
+    """The same of longer rows: equal elements of a sorted row are runs, of which the first of the longest is wanted."""
+    n = rows.shape[-1]
+    ordered = np.sort(rows, -1).reshape(-1, n)
+    begins = np.ones(ordered.shape, bool)
+    np.not_equal(ordered[:, 1:], ordered[:, :-1], out=begins[:, 1:])
+    starts = np.flatnonzero(begins)
+    lengths = np.diff(starts, append=ordered.size)
+    of_rows = np.searchsorted(starts, np.arange(0, ordered.size, n))  # the first run of each row
+    longest = np.maximum.reduceat(lengths, of_rows)
+    is_longest = lengths == np.repeat(longest, np.diff(of_rows, append=len(starts)))
+    candidates = np.flatnonzero(is_longest)
+    chosen = starts[candidates[np.searchsorted(candidates, of_rows)]]
+    values = ordered.reshape(-1)[chosen].reshape(*rows.shape[:-1], 1)
+    return np.asarray(n - 1 - (rows == values)[..., ::-1].argmax(-1), np.int64)
 
 
 def _mode_of(row):
