@@ -12,6 +12,7 @@ from functools import reduce
 from math import prod
 
 from .extent import estimated, identical, is_open, upper
+from .joined import joins_in_place
 from .schedule import reads_in_step
 from .target import LINE_BYTES
 
@@ -122,6 +123,7 @@ def plan_memory(schedule, steps):
     last_use = {}
     for k, (_, _, read, _) in enumerate(steps):
         last_use.update((v.number, k) for v in read)
+    holder = _joins(schedule, graph, last_use)
     most_scratch = reduce(upper, (worker_bytes(sizes) for *_, sizes in steps), 0)
     arena, scratch, ending = _Arena(most_scratch), {}, {}
     for k, (group, written, read, sizes) in enumerate(steps):
@@ -133,8 +135,13 @@ def plan_memory(schedule, steps):
         over = {
             v.number: v for v in read if last_use[v.number] == k and v.number >= 0 and v.number in ending.get(k, {})
         }
+        for join, _ in holder.values():
+            over.pop(join.number, None)
         for value in written:
             if value.number in place:
+                continue
+            if value.number in holder:
+                _place_in_join(place, arena, ending, last_use, value, holder[value.number])
                 continue
             old = _replaced(schedule, group, value, over.values()) if value.number >= 0 else None
             if old is not None:
@@ -148,6 +155,25 @@ def plan_memory(schedule, steps):
             arena.give_back(stretch)
     assert not ending, f"{graph.name}: buffers never given back"
     return MemoryPlan(place, scratch, arena.size)
+
+
+def _joins(schedule, graph, last_use):
+    """{number of a value: (the join that it is a part of, bytes from its start)}. A join lives as long as its parts."""
+    holder = {}
+    for number, parts in joins_in_place(schedule).items():
+        last_use[number] = max(last_use.get(n, -1) for n in (number, *parts))
+        holder.update((part, (graph.values[number], start)) for part, start in parts.items())
+    return holder
+
+
+def _place_in_join(place, arena, ending, last_use, value, held):
+    """The first part that is written takes memory for the join."""
+    join, start = held
+    if join.number not in place:
+        stretch = arena.take(_n_bytes(join))
+        place[join.number] = Place("arena", stretch[0])
+        ending.setdefault(last_use[join.number], {})[join.number] = stretch
+    place[value.number] = Place("arena", place[join.number].index + start)
 
 
 def _n_bytes(value):

@@ -22,6 +22,7 @@ from .extent import estimated, scope_of, upper
 from .fuse import fuse
 from .graph import Graph
 from .join_parts import join_parts
+from .joined import joins_in_place
 from .legalize import legalize, settle
 from .likeness import likeness
 from .loopnest import Apply, Reduce, statements
@@ -195,8 +196,10 @@ class _Loops:
 def lower_all(order, target):
     graph, reads = order.fusion.graph, order.fusion.reads
     lowering = _Lowering(reads, order.stored, {v.number: k for k, v in enumerate(graph.scalars())}, target)
-    steps = []
+    steps, joined = [], joins_in_place(order)
     for group in order.order:
+        if group.values[0].number in joined:
+            continue
         written = [v for v in group.values if v in order.stored]
         lowered = group.values[0].op.kernel.lower(group, lowering)
         steps.append(_Step(repr(group), group, lowered, written, order.reads_of[group.number]))

@@ -464,7 +464,7 @@ cat = register(
         lambda *arrays, axis: np.concatenate(arrays, axis),
         _cat_vjp,
         kernel=Join(_write_cat),
-        traits=frozenset(["moves"]),
+        traits=frozenset(["moves", "joins"]),
         compute_dtype=lambda operands, default_float: ((_common(operands),) * len(operands), _common(operands)),
         samples=lambda: [
             Sample((samples.numbers(0, (2, 3)), samples.numbers(1, (1, 3)), samples.numbers(2, (0, 3))), {"axis": 0}),
