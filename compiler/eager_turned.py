@@ -15,6 +15,10 @@ from .emit.builder import I64, PTR, Builder, Type
 from .emit.pairs import joined, number_pair, parted
 from .emit.vector import transposed
 
+# Columns lie on pages of their own. Of several operands those of all columns are more than a processor has at hand, and
+# would be looked up again for every row of tiles; of one that costs less than to take rows in pieces.
+_COLUMNS_TOGETHER, _ALL = 64, 1 << 62
+
 
 def turned_text(op, dtypes, out_dtype, attributes, kinds, target):
     """`void @weft_kernel(ptr table, i64 n)`: op on matrices, into one whose rows lie as ROWS.
@@ -28,18 +32,27 @@ def turned_text(op, dtypes, out_dtype, attributes, kinds, target):
     n_rows, n_columns = kernel.extents
     in_tiles = [b.sub(n, b.rem(n, b.i64(kernel.lanes))) for n in (n_rows, n_columns)]
 
-    def tiles(i, rows, row_mask):
-        with b.loop(0, in_tiles[1], kernel.lanes) as j:
+    def tiles(i, rows, row_mask, first, stop):
+        with b.loop(first, stop, kernel.lanes) as j:
             kernel.tile(i, j, rows, kernel.lanes, row_mask, None)
-        with b.when(b.cmp("lt", in_tiles[1], n_columns)):
-            j = in_tiles[1]
-            kernel.tile(i, j, rows, b.sub(n_columns, j), row_mask, b.lane_mask(j, n_columns, kernel.lanes))
 
-    with b.loop(0, in_tiles[0], kernel.lanes) as i:
-        tiles(i, kernel.lanes, None)
-    with b.when(b.cmp("lt", in_tiles[0], n_rows)):
-        i = in_tiles[0]
-        tiles(i, b.sub(n_rows, i), b.lane_mask(i, n_rows, kernel.lanes))
+    def last_tile(i, rows, row_mask):
+        kernel.tile(i, j, rows, b.sub(n_columns, j), row_mask, b.lane_mask(j, n_columns, kernel.lanes))
+
+    def all_rows(do):
+        with b.loop(0, in_tiles[0], kernel.lanes) as i:
+            do(i, kernel.lanes, None)
+        with b.when(b.cmp("lt", in_tiles[0], n_rows)):
+            i = in_tiles[0]
+            do(i, b.sub(n_rows, i), b.lane_mask(i, n_rows, kernel.lanes))
+
+    together = _COLUMNS_TOGETHER if kinds.count(COLUMNS) > 1 else _ALL
+    with b.loop(0, in_tiles[1], together) as first:
+        stop = b.intrinsic("smin", b.add(first, b.i64(together)), in_tiles[1])
+        all_rows(lambda *rows: tiles(*rows, first, stop))
+    with b.when(b.cmp("lt", in_tiles[1], n_columns)):
+        j = in_tiles[1]
+        all_rows(last_tile)
     b.finish()
     return str(module)
 
