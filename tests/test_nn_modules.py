@@ -386,3 +386,49 @@ def test_a_module_compiles_itself():
 def test_every_name_that_a_class_lists_can_be_asked_for(kind):
     """Libraries copy docstrings from class to class, by all names there are."""
     assert [name for name in dir(kind) if name[:2] != "__" and not hasattr(kind, name)] == []
+
+
+# --- functions in the class -----------------------------------------------------------------------------------------
+def scaled(module, x):
+    return x * module.scale
+
+
+def filtered(T):
+    """A module whose class holds functions of the library, which are no methods, and one of its own, which is."""
+
+    class Filter(T.nn.Module):
+        blur, squash, size, bend = T.conv2d, T.tanh, T.linalg.vector_norm, T.special.erf
+        act, own = T.nn.functional.gelu, scaled
+
+        def __init__(self):
+            super().__init__()
+            self.scale = T.nn.Parameter(T.tensor(1.5))
+
+        def forward(self, x, kernel):
+            y = self.squash(self.blur(self.own(x), weight=kernel, padding=1))
+            return self.act(self.bend(y)) / self.size(y)
+
+    class Narrower(Filter):
+        squash = T.sigmoid
+
+    return Filter(), Narrower()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("k", [0, 1])
+def test_functions_in_a_class_are_no_methods(k):
+    torch = pytest.importorskip("torch")
+    rng, seen = np.random.default_rng(1), []
+    arrays = [(rng.normal(size=(2, 1, 5, 5)), rng.normal(size=(1, 1, 3, 3))) for _ in range(6)]
+    for T, wrap in ((torch, lambda f: f), (weft, lambda f: f), (weft, weft.compile)):
+        module, found = filtered(T)[k], []
+        call = wrap(module)
+        for pair in arrays:
+            out = call(*map(T.tensor, pair))
+            module.zero_grad()
+            out.sum().backward()
+            found += [out.detach().numpy(), module.scale.grad.numpy()]
+        seen.append(found)
+    for theirs, ours, compiled in zip(*seen):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+        assert (ours == compiled).all()

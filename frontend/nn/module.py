@@ -34,6 +34,9 @@ class _SignatureOfCalls:
 
 
 _OF_CALLS = signature(lambda *args, **kwargs: None)
+# Whose functions are not made methods by standing in a class: those of PyTorch are none of Python's.
+_ROOT = __name__.partition(".")[0]
+_OF_TENSORS = {_ROOT, *(f"{_ROOT}.{name}" for name in ("fft", "linalg", "nn.functional", "special"))}
 _compile = later("compiled:compile")
 
 
@@ -44,6 +47,12 @@ class Module(Conversions, InnerNames):
     __signature__ = _SignatureOfCalls()
     _has_compiled = False  # children: containers.py
     _backward_hooks, _backward_pre_hooks = map(hooks.backward_hooks, ("after", "before"))
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        for name, value in [*vars(cls).items()]:
+            if type(value) is FunctionType and value.__module__ in _OF_TENSORS and "<" not in value.__qualname__:
+                setattr(cls, name, staticmethod(value))
 
     def __init__(self):
         self.__dict__.update(
