@@ -219,3 +219,62 @@ def test_views_and_one_state_in_two_places():
             yield loss.detach(), w
 
     assert_same(scenario)
+
+
+@pytest.mark.parametrize("layer", [nn.GRUCell, nn.LSTMCell, nn.RNN, nn.LSTM])
+def test_layers_that_take_a_state_with_its_history(layer):
+    """The backward comes after three calls, and goes through the layer in each."""
+
+    def scenario(compile):
+        weft.manual_seed(1)
+        net, is_cell = layer(3, 4), layer in (nn.GRUCell, nn.LSTMCell)
+        held = {}
+
+        def fresh():
+            h = weft.zeros(2, 4) if is_cell else weft.zeros(1, 2, 4)
+            return (h, h + 1) if layer in (nn.LSTMCell, nn.LSTM) else h
+
+        @compile
+        def step(x):
+            found = net(x, held["h"])
+            held["h"] = found if is_cell else found[1]
+            h = held["h"][0] if isinstance(held["h"], tuple) else held["h"]
+            return h.square().sum()
+
+        optimizer, total, held["h"] = weft.optim.SGD(net.parameters(), lr=0.1), 0, fresh()
+        for k in range(3 * CALLS):
+            total = total + step(weft.randn(2, 3) if is_cell else weft.randn(3, 2, 3))
+            if k % 3 == 2:
+                optimizer.zero_grad()
+                total.backward()
+                optimizer.step()
+                yield total.detach(), list(net.parameters()), detached(held["h"])
+                total, held["h"] = 0, detached(held["h"]) if k % 2 else fresh()
+
+    assert_same(scenario)
+
+
+def test_one_state_in_several_ops_and_an_update():
+    def scenario(compile):
+        w, held = leaf(4), {}
+        optimizer = weft.optim.Adam([w], lr=0.1)
+
+        @compile
+        def step(x):
+            h = held["h"]
+            with weft.no_grad():
+                size = (h * h).sum() + h.max()
+            held["h"] = (h.detach() * w + x * size).sin()
+            loss = (held["h"] - h.detach()).square().mean() + (h.detach() * w).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss.detach(), size
+
+        held["h"] = w * 2
+        for k in range(3 * CALLS):
+            yield step(weft.randn(4)), w, held["h"].detach()
+            if k % 9 == 8:
+                held["h"] = held["h"] + 1
+
+    assert_same(scenario)
