@@ -459,9 +459,13 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     shape = (*input.shape[:-1], num_samples if replacement else input.shape[-1])
     draws = _values(random.uniform(shape, dtypes.float64, generator))
     if replacement:
-        totals = np.cumsum(weights, -1)
-        drawn = _values(ordering.searchsorted(wrap(totals), wrap(draws * totals[..., -1:]), right=True, narrow=False))
-        last = weights.shape[-1] - 1 - np.argmax(weights[..., ::-1] > 0, -1)
+        totals = weights.cumsum(-1)
+        looked_for = draws * totals[..., -1:]
+        if totals.ndim == 1:
+            drawn = totals.searchsorted(looked_for, "right")
+        else:
+            drawn = _values(ordering.searchsorted(wrap(totals), wrap(looked_for), right=True, narrow=False))
+        last = weights.shape[-1] - 1 - (weights[..., ::-1] > 0).argmax(-1)
         return wrap(np.minimum(drawn, last[..., None]).astype(np.int64))
     # The largest of log(u) / weight, one after the other: Efraimidis and Spirakis (2006).
     with np.errstate(divide="ignore", invalid="ignore"):
