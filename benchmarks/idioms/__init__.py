@@ -21,6 +21,7 @@ from . import (  # noqa: F401
     implicit,
     inner_loops,
     kept,
+    kept_arrays,
     layers,
     likelihoods,
     networks,
