@@ -7,15 +7,19 @@ node); the rest are what tests of autograd are written with.
 import sys
 import weakref
 
+from .compiler.dtypes import DType
+from .compiler.ops.linear_algebra import LinAlgError as _LinAlgError
 from .graph import Node, set_versions
 from .overriding import ALL, all_off, disabled, off
 from .runtime.eager.forward import set_enabled
 from .runtime.eager.function import Function
 from .runtime.eager.node import AccumulateGrad, BaseNode
 from .runtime.eager.saved_hooks import SavedTensor
+from .runtime.state.device import device as as_device
 from .runtime.state.modes import is_grad_enabled, is_inference_mode_enabled, state
+from .runtime.state.tensor import Tensor
 
-__all__ = ["is_grad_enabled", "is_inference_mode_enabled"]
+__all__ = ["_LinAlgError", "is_grad_enabled", "is_inference_mode_enabled"]
 
 
 class _WeakTensorRef:
@@ -81,6 +85,25 @@ def _current_graph_task_execution_order():
             "disabled: with weft.autograd.set_multithreading_enabled(False)"
         )
     return state.sweep.order()
+
+
+class _nn:
+    """What modules ask."""
+
+    @staticmethod
+    def _parse_to(*args, device=None, dtype=None, tensor=None, non_blocking=False, memory_format=None):
+        """(device, type, whether not to wait, memory format) that arguments of `to` name, and None for what they do
+        not."""
+        for given in (tensor, *args):
+            if isinstance(given, Tensor):
+                device, dtype = given.device, given.dtype
+            elif isinstance(given, bool):
+                non_blocking = given
+            elif isinstance(given, DType):
+                dtype = given
+            elif given is not None:
+                device = given
+        return None if device is None else as_device(device), dtype, non_blocking, memory_format
 
 
 class _functions:

@@ -309,7 +309,7 @@ def test_private_names_that_libraries_import():
     from weft.distributions.transforms import _InverseTransform
     from weft.distributions.utils import _sum_rightmost
     from weft.nn.modules.module import _IncompatibleKeys
-    from weft.serialization import add_safe_globals
+    from weft.serialization import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
     from weft.utils.checkpoint import get_device_states, set_device_states
 
     result = weft.nn.Linear(2, 2).load_state_dict({"more": weft.ones(1)}, strict=False)
@@ -317,7 +317,11 @@ def test_private_names_that_libraries_import():
     assert _sum_rightmost(weft.ones(2, 3, 4), 2).tolist() == [12, 12]
     assert isinstance(weft.distributions.ExpTransform().inv, _InverseTransform) and not weft.cuda._initialized
     assert "CPU" in weft.__config__.show() and str(weft.get_num_threads()) in weft.__config__.parallel_info()
-    assert add_safe_globals([dict]) is None
+    assert add_safe_globals([dict]) is None and clear_safe_globals() is None and get_safe_globals() == []
+    with safe_globals([dict]) as nothing:
+        assert nothing is None
+    with pytest.raises(weft._C._LinAlgError):
+        weft.linalg.cholesky(-weft.eye(2))
     set_device_states(*get_device_states(weft.ones(1)))
     with pytest.raises(ValueError, match="weft computes on the CPU"):
         set_device_states([0], [weft.ones(1)])
@@ -451,3 +455,18 @@ def test_what_is_imported_so_is_what_it_is_elsewhere():
     assert weft.nn.init._calculate_correct_fan(weft.ones(2, 3), "fan_in") == 3
     with pytest.raises((ImportError, AttributeError), match="nonsense"):
         exec("from weft.nn.modules.conv import nonsense", {})
+
+
+@pytest.mark.oracle
+def test_what_arguments_of_to_name():
+    torch = pytest.importorskip("torch")
+    seen = []
+    for T in (torch, weft):
+        parse, x = T._C._nn._parse_to, T.zeros(1, dtype=T.float64)
+        found = [
+            parse(), parse(T.float64), parse("cpu", T.float16), parse(dtype=T.float32), parse(x), parse(tensor=x),
+            parse("cpu", non_blocking=True), parse(T.device("cpu"), T.float32, True), parse(T.float32, True),
+            parse(memory_format=T.channels_last), parse(device="cpu"),
+        ]  # fmt: skip
+        seen.append([[x if x is None else str(x).rpartition(".")[2] for x in row] for row in found])
+    assert seen[0] == seen[1]
