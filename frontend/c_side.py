@@ -8,7 +8,7 @@ import sys
 import weakref
 
 from .compiler.dtypes import DType
-from .compiler.ops.linear_algebra import LinAlgError as _LinAlgError
+from .compiler.ops.linear_algebra import LinAlgError
 from .graph import Node, set_versions
 from .overriding import ALL, all_off, disabled, off
 from .runtime.eager.forward import set_enabled
@@ -19,7 +19,9 @@ from .runtime.state.device import device as as_device
 from .runtime.state.modes import is_grad_enabled, is_inference_mode_enabled, state
 from .runtime.state.tensor import Tensor
 
-__all__ = ["_LinAlgError", "is_grad_enabled", "is_inference_mode_enabled"]
+__all__ = ["is_grad_enabled", "is_inference_mode_enabled"]
+
+_LinAlgError = LinAlgError
 
 
 class _WeakTensorRef:
