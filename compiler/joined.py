@@ -22,9 +22,20 @@ def joins_in_place(order):
             continue
         if fixed.isdisjoint(parts) and taken.isdisjoint(parts) and order.stored.issuperset(_bases(group, accesses)):
             found[group.values[0].number] = parts
-            # A part of a part would have to be placed with both.
-            taken.update(parts, [group.values[0].number])
+            taken.update(parts)
     return found
+
+
+def holders(joins):
+    """{number of a part: (number of the join that holds it, bytes from its start)}. A join of very many parts is one of
+    joins: the outermost holds all."""
+    holder = {part: (join, start) for join, parts in joins.items() for part, start in parts.items()}
+    for part, (join, start) in holder.items():
+        while join in holder:
+            join, further = holder[join]
+            start += further
+        holder[part] = join, start
+    return holder
 
 
 def _bases(group, accesses):

@@ -12,7 +12,7 @@ from functools import reduce
 from math import prod
 
 from .extent import estimated, identical, is_open, upper
-from .joined import joins_in_place
+from .joined import holders, joins_in_place
 from .schedule import reads_in_step
 from .target import LINE_BYTES
 
@@ -124,6 +124,7 @@ def plan_memory(schedule, steps):
     for k, (_, _, read, _) in enumerate(steps):
         last_use.update((v.number, k) for v in read)
     holder = _joins(schedule, graph, last_use)
+    joins = {join.number for join, _ in holder.values()}
     most_scratch = reduce(upper, (worker_bytes(sizes) for *_, sizes in steps), 0)
     arena, scratch, ending = _Arena(most_scratch), {}, {}
     for k, (group, written, read, sizes) in enumerate(steps):
@@ -131,17 +132,16 @@ def plan_memory(schedule, steps):
         for which, size in enumerate(sizes):
             scratch[k, which] = Place("arena", at)
             at += _round_up(size)
-        # What lies between the pieces of a group has negative numbers. It replaces no value, and none replaces it.
-        over = {
-            v.number: v for v in read if last_use[v.number] == k and v.number >= 0 and v.number in ending.get(k, {})
-        }
-        for join, _ in holder.values():
-            over.pop(join.number, None)
+        # What lies between the pieces of a group has negative numbers. It replaces no value, and none replaces it. Nor
+        # is a join replaced, of which a part may be read elsewhere.
+        now = ending.get(k, {})
+        over = {v.number: v for v in read if last_use[v.number] == k and v.number >= 0 and v.number in now}
+        over = {number: v for number, v in over.items() if number not in joins}
         for value in written:
             if value.number in place:
                 continue
             if value.number in holder:
-                _place_in_join(place, arena, ending, last_use, value, holder[value.number])
+                _place_in_join(place, arena, ending, last_use, value, holder)
                 continue
             old = _replaced(schedule, group, value, over.values()) if value.number >= 0 else None
             if old is not None:
@@ -159,21 +159,21 @@ def plan_memory(schedule, steps):
 
 def _joins(schedule, graph, last_use):
     """{number of a value: (the join that it is a part of, bytes from its start)}. A join lives as long as its parts."""
-    holder = {}
-    for number, parts in joins_in_place(schedule).items():
-        last_use[number] = max(last_use.get(n, -1) for n in (number, *parts))
-        holder.update((part, (graph.values[number], start)) for part, start in parts.items())
-    return holder
+    holder = holders(joins_in_place(schedule))
+    for number, (join, _) in holder.items():
+        last_use[join] = max(last_use.get(join, -1), last_use.get(number, -1))
+    return {number: (graph.values[join], start) for number, (join, start) in holder.items()}
 
 
-def _place_in_join(place, arena, ending, last_use, value, held):
-    """The first part that is written takes memory for the join."""
-    join, start = held
-    if join.number not in place:
-        stretch = arena.take(_n_bytes(join))
-        place[join.number] = Place("arena", stretch[0])
-        ending.setdefault(last_use[join.number], {})[join.number] = stretch
-    place[value.number] = Place("arena", place[join.number].index + start)
+def _place_in_join(place, arena, ending, last_use, value, holder):
+    """The first part that is written takes memory for the join, and for the joins in it, which no kernel writes."""
+    join, _ = holder[value.number]
+    stretch = arena.take(_n_bytes(join))
+    ending.setdefault(last_use[join.number], {})[join.number] = stretch
+    place[join.number] = Place("arena", stretch[0])
+    for number, (other, start) in holder.items():
+        if other is join:
+            place[number] = Place("arena", stretch[0] + start)
 
 
 def _n_bytes(value):

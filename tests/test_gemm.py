@@ -429,6 +429,16 @@ def test_a_program_names_every_routine_once():
     assert sorted(program.meta["symbols"]) == ["gemm_f32", "gemm_f64", "gemv_f32"]
 
 
+def test_turned_rows_are_asked_for_ahead_with_avx2():
+    def asked(target):
+        (turn,) = [
+            f for f in kernel_text(emit_gemm, "f32", target)[1].split("\ndefine ") if "_turn(" in f.split("\n")[0]
+        ]
+        return turn.count("prefetch")
+
+    assert asked(AVX2) == 8 > asked(AVX512) == 0
+
+
 # --- speed of the build -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("element", ELEMENTS)
 @pytest.mark.parametrize("emit, n_lines", [(emit_gemm, 1900), (emit_gemv, 1100)])

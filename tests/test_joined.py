@@ -45,6 +45,25 @@ def test_stacked_parts_do():
     assert not joins(_reshaped, lambda c: TABLE["bmm"](c, TABLE["permute"](c, axes=(0, 2, 1))))
 
 
+def test_joins_of_very_many_parts_do():
+    assert not joins(lambda graph, x: (_products(x, 150), []))
+
+
+def test_steps_of_very_many_have_eager_bits(pool):
+    weft.manual_seed(2)
+    x, w = weft.randn(4, 32), weft.randn(32, 32) / 8
+
+    def steps(x, w):
+        states = []
+        for _ in range(140):
+            x = (x @ w).tanh() + 0.5
+            states.append(x)
+        stacked = weft.stack(states)
+        return stacked.reshape(-1, 32).t() @ stacked.reshape(-1, 32), stacked.sum((0, 1)), states[70] @ w
+
+    same(pool, steps, x, w)
+
+
 @pytest.mark.parametrize("parts_of", [
     lambda graph, x: ([x, *_products(x, 2)], []),  # an input
     lambda graph, x: ((found := _products(x, 3)), found[:1]),  # a result

@@ -3,7 +3,7 @@
 Where its columns lie contiguous (`x @ w.T`), square blocks are loaded, transposed in registers and stored.
 """
 
-from ..target import LEVEL1_BYTES, LEVEL1_WAYS
+from ..target import LEVEL1_BYTES, LEVEL1_WAYS, LINE_BYTES
 from .builder import I64, PTR, Builder, Type
 
 QUAD_BYTES = 16  # what is read of a column at a time: shuffles inside 16 bytes are the cheapest
@@ -137,6 +137,13 @@ def emit_turn(module, name, element):
     steps = [b.mul(column, b.i64(p)) for p in range(t.lanes)]
     with b.loop(0, whole_columns, t.lanes) as p:
         here, there = b.offset(source, b.mul(p, column), size), b.offset(target, p, size)
+        if module.target.asks_for_rows:
+            # The next columns: where there are thousands, lines come from afar, and no processor foresees them. The 512
+            # x 64 of 8192 terms took 7.5 ms with AVX2 (Zen 3), and 7.25 so.
+            following = b.offset(here, b.mul(column, b.i64(t.lanes)), size)
+            with b.loop(0, whole_rows, LINE_BYTES // size) as i:
+                for step in steps:
+                    b.prefetch(b.offset(following, b.add(i, step), size))
         with b.loop(0, whole_rows, height) as i:
             place = b.offset(there, b.mul(i, stride), size)
             for k, x in enumerate(load_quads(b, t, b.offset(here, i, size), steps)):
