@@ -459,14 +459,12 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     shape = (*input.shape[:-1], num_samples if replacement else input.shape[-1])
     draws = _values(random.uniform(shape, dtypes.float64, generator))
     if replacement:
-        totals = weights.cumsum(-1)
+        totals, has_rows = weights.cumsum(-1), weights.ndim > 1
         looked_for = draws * totals[..., -1:]
-        if totals.ndim == 1:
-            drawn = totals.searchsorted(looked_for, "right")
-        else:
-            drawn = _values(ordering.searchsorted(wrap(totals), wrap(looked_for), right=True, narrow=False))
-        last = weights.shape[-1] - 1 - (weights[..., ::-1] > 0).argmax(-1)
-        return wrap(np.minimum(drawn, last[..., None]).astype(np.int64))
+        rows = has_rows and ordering.searchsorted(wrap(totals), wrap(looked_for), right=True, narrow=False)
+        drawn = _values(rows) if has_rows else totals.searchsorted(looked_for, "right")
+        last = weights.shape[-1] - 1 - (weights[..., ::-1] > 0).argmax(-1)[..., None]
+        return wrap(np.minimum(drawn, last).astype(np.int64))
     # The largest of log(u) / weight, one after the other: Efraimidis and Spirakis (2006).
     with np.errstate(divide="ignore", invalid="ignore"):
         keys = np.fmax(np.log1p(-draws) / weights, -np.inf)
