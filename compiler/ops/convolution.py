@@ -35,11 +35,12 @@ from .direct_convolution import (
     with_samples_last,
 )
 from .kinds import composite, require_floating
+from .padded import padded
 from .reduction import sum_
 from .samples import Sample
 from .table import Meta, OpError
 from .view import expand, permute, reshape, slice_
-from .windows import counts, overlap_add, padded, windows
+from .windows import counts, overlap_add, windows
 
 # Fewer positions than this are too few columns for the matrix kernel: the batch is taken with them.
 _FEW_POSITIONS = 64

@@ -15,11 +15,11 @@ from ..kernels.nest import Nest
 from ..shapes import contiguous_strides, joint_runs
 from . import samples
 from .arithmetic import add
+from .padded import padded
 from .reduction import sum_
 from .samples import Sample
 from .table import Meta, Op, register
 from .view import as_slices, clone, slice_, slice_scatter
-from .windows import padded
 
 
 def cut(before, after, size):

@@ -15,13 +15,14 @@ from .arithmetic import add, mul
 from .comparison import gt, logical_or, ne, where
 from .indexing import gather, scatter_add
 from .kinds import composite
+from .padded import padded
 from .pointwise import maximum
 from .reduction import amax, argmax, sum_
 from .samples import Sample
 from .source import arange, zeros_like
 from .table import Meta, OpError
 from .view import expand, reshape, slice_
-from .windows import counts, overlap_add, padded, windows
+from .windows import counts, overlap_add, windows
 
 # Windows of more elements are copied and reduced: the programs of longer chains took long to compile.
 _MOST_TAPS = 64

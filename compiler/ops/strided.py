@@ -9,6 +9,7 @@ from .. import dtypes
 from . import samples
 from .arithmetic import add
 from .indexing import scatter_add
+from .padded import padded
 from .samples import Sample
 from .source import arange, full
 from .table import Meta, Op, register
@@ -45,8 +46,6 @@ def nested(size, stride):
 
 def _put(g, axes, n, size, stride, start):
     """Zeros but for the elements of g at their places, axis by axis: without a place in memory for each."""
-    from .windows import padded  # not needed where nothing is differentiated
-
     order = [k for k, count in enumerate(size) if count == 1] + axes
     g = reshape(permute(g, axes=tuple(order)), shape=(*[size[k] for k in axes], 1))
     lengths = [stride[a] // stride[b] for a, b in pairwise(axes)] + [stride[axes[-1]]]

@@ -1,7 +1,7 @@
 """Windows over the last dimensions: the elements that convolution and pooling combine, as a view, and its adjoint.
 
 Element (..., k, o) of the windows of x is x[..., o * stride + k * dilation], with one k and one o for each of the last
-dimensions: all k first, then all o. Padding is done before, by `padded`.
+dimensions: all k first, then all o. Padding is done before, by `padded.py`.
 """
 
 from itertools import product
@@ -15,33 +15,15 @@ from ..shapes import contiguous_strides
 from . import samples
 from .arithmetic import add
 from .kinds import alias, composite
+from .padded import padded
 from .samples import Sample
-from .source import full
 from .table import Meta, Op, OpError, register
-from .view import VIEW, permute, slice_, slice_scatter
+from .view import VIEW, permute
 
 
 def counts(sizes, kernel, stride, dilation):
     """How many windows fit, per dimension."""
     return tuple((n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(sizes, kernel, stride, dilation))
-
-
-def padded(x, padding, value=0.0):
-    """x with `value` around its last dimensions; padding holds (before, after) of each of them. Negative ones cut."""
-    lead = len(x.shape) - len(padding)
-    whole = tuple((0, 1, d) for d in x.shape[:lead])
-    kept = [(max(-a, 0), 1, d + min(a, 0) + min(b, 0)) for d, (a, b) in zip(x.shape[lead:], padding)]
-    # More may be cut than there is, and something added on the other side.
-    kept = [(first, 1, n) if n > 0 else (0, 1, 0) for first, _, n in kept]
-    shape = (*x.shape[:lead], *(d + a + b for d, (a, b) in zip(x.shape[lead:], padding)))
-    if any(a < 0 or b < 0 for a, b in padding):
-        x = slice_(x, spec=(*whole, *kept))
-    padding = [(max(a, 0), max(b, 0)) for a, b in padding]
-    if not any(a or b for a, b in padding):
-        return x
-    blank = x.apply_op(full, (value,), {"shape": shape, "dtype": x.dtype})
-    placed = tuple((a if n > 0 else 0, 1, n) for (_, _, n), (a, _) in zip(kept, padding))
-    return slice_scatter(blank, x, spec=(*whole, *placed))
 
 
 def _padded_infer(operands, attributes, default_float):
