@@ -84,7 +84,7 @@ def test_training_without_a_compiled_function_needs_none_of_the_compiler_s_passe
     ours = text.stdout.split()
     assert not {*ours} & {"compiled", "explain", "compiler.pipeline", "compiler.fuse", "compiler.emit.program"}
     assert not [name for name in ours if name.startswith("runtime.record.")]
-    assert len(ours) < 375  # native code of eager mode, found on disk, is a fifth of it
+    assert len(ours) < 380  # native code of eager mode, found on disk, is a fifth of it
 
 
 # --- families of functions --------------------------------------------------------------------------------------------
