@@ -49,15 +49,20 @@ def test_joins_of_very_many_parts_do():
     assert not joins(lambda graph, x: (_products(x, 150), []))
 
 
+def _states(x, n, step):
+    """What so many steps make of x, one after the other."""
+    states = []
+    for k in range(n):
+        states.append(step(states[-1] if states else x, k))
+    return states
+
+
 def test_steps_of_very_many_have_eager_bits(pool):
     weft.manual_seed(2)
     x, w = weft.randn(4, 32), weft.randn(32, 32) / 8
 
     def steps(x, w):
-        states = []
-        for _ in range(140):
-            x = (x @ w).tanh() + 0.5
-            states.append(x)
+        states = _states(x, 140, lambda x, _: (x @ w).tanh() + 0.5)
         stacked = weft.stack(states)
         return stacked.reshape(-1, 32).t() @ stacked.reshape(-1, 32), stacked.sum((0, 1)), states[70] @ w
 
@@ -85,10 +90,7 @@ def test_steps_stacked_and_read_have_eager_bits(pool):
     x, w = weft.randn(48, 64), weft.randn(64, 64) / 8
 
     def steps(x, w):
-        states = []
-        for k in range(5):
-            x = (x @ w).tanh() if k % 2 else x.sin() @ w
-            states.append(x)
+        states = _states(x, 5, lambda x, k: (x @ w).tanh() if k % 2 else x.sin() @ w)
         stacked = weft.stack(states)
         halves = weft.cat([stacked.sum(1), (stacked * 2).amax(1), w.exp()])
         return (

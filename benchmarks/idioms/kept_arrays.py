@@ -6,12 +6,13 @@ from .registry import idiom
 from .scipy_style import arrays
 
 
-def gradients_of(T, s, loss, size, count=5):
-    """A call of a minimizer: a new point, the loss there and its gradient by a backward pass outside."""
+def gradients_of(T, s, loss, size, leaf=None, count=5):
+    """A call of a minimizer: a new point, the loss there and its gradient by a backward pass outside. leaf: what makes
+    a leaf of an array, if not a copy is one."""
     given = arrays(s, count, size)
 
     def call():
-        theta = T.tensor(next(given) * 0.3, requires_grad=True)
+        theta = T.tensor(next(given) * 0.3, requires_grad=True) if leaf is None else leaf(next(given))
         value = loss(theta)
         value.backward()
         return [value, theta.grad]
@@ -47,17 +48,10 @@ def arrays_read_in_the_function(T, s):
 
 @idiom
 def leaf_of_an_array(T, s):
-    inputs, wanted, given = s.rng.standard_normal((50, 4)), s.rng.standard_normal(50), arrays(s, 5, 4)
+    inputs, wanted = s.rng.standard_normal((50, 4)), s.rng.standard_normal(50)
     x, y = T.from_numpy(inputs), T.from_numpy(wanted)
     loss = s.compile(lambda w: ((x @ w - y) ** 2).sum())
-
-    def call():
-        w = T.from_numpy(next(given)).requires_grad_()
-        value = loss(w)
-        value.backward()
-        return [value, w.grad]
-
-    return call
+    return gradients_of(T, s, loss, inputs.shape[1], leaf=lambda array: T.from_numpy(array).requires_grad_())
 
 
 @idiom

@@ -179,9 +179,9 @@ class WholeCall:
         """reads, outside: as of read_words. leaves: (type, value) of the arguments, the value None of tensors.
         numbers: the Python numbers among operands. pieces: of the results, as Piece. made: as of steps_of. shown:
         (number, leaf, source, n_bytes), as Shown."""
-        is_read_later = frame.outside is not None or bool(steps_of(frame, made))
-        snapshots = [Snapshots(frame.keeps_copies) if is_read_later else None for _ in shown]
         steps = steps_of(frame, made)
+        is_read_later = frame.outside is not None or bool(steps)
+        snapshots = [Snapshots(frame.keeps_copies) if is_read_later else None for _ in shown]
         views = () if steps else [View(number=e.vid, base=e.root) for e in frame.entries[:-1] if e.root is not None]
         words = Words(
             slow=_not_this_time,
